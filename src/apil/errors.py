@@ -1,0 +1,21 @@
+"""Errors that tell the user what was given, what is allowed and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ApilError(ValueError):
+    """Bad input. The message is one line: the value, what was expected, the remedy.
+
+    The command line prints it without a traceback and exits with code 2.
+    """
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ApilError:
+    """The error for a name that is not registered: the nearest match, then every known name."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return ApilError(f"Unknown {kind} '{name}'.{hint} Known: {', '.join(names)}.")

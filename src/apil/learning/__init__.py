@@ -1,0 +1,1 @@
+"""Alg 1: collect episodes, learn from them, repeat."""

@@ -1,0 +1,165 @@
+"""Alg 1 as the one loop: any task, teachers, model and query policy meet here, through their protocols alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from apil.model.persona import PersonaModel
+from apil.query.protocol import QueryPolicy
+from apil.rng import Streams, race
+from apil.tasks.protocol import Task
+from apil.teachers.protocol import Session, Teacher
+from apil.types import Answer, Belief, Episodes, Observation, Reference, Uncertainty
+
+Part = TypeVar("Part")
+Acting = Literal["training", "alone", "helped"]
+"""Whose action is executed where the query policy fires: as it is in training, the agent's, or the teacher's."""
+
+
+@dataclass(frozen=True)
+class Group(Generic[Part]):
+    """The runs of a stack that share a part (a teacher, a query policy)."""
+
+    runs: Tensor
+    """[n] long: their places in the stack."""
+    streams: Streams
+    """Their random streams."""
+    part: Part
+
+
+@dataclass(frozen=True)
+class Agents:
+    """A stack of runs: one task and one stacked model; each run has its own seed, teachers and query policy."""
+
+    streams: Streams
+    task: Task[Any]
+    model: PersonaModel
+    teachers: Sequence[Group[Teacher]]
+    queries: Sequence[Group[QueryPolicy]]
+
+
+def collect(agents: Agents, iteration: int, episodes: int, acting: Acting = "training", prefix: str = "") -> Episodes:
+    """Runs `episodes` episodes of every run to their end.
+
+    All randomness comes from (seed, `prefix` + stream, `iteration`); acting needs no gradient.
+    """
+    with torch.inference_mode():
+        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix)
+    # Stacked outside inference mode: gradients may flow through what is learned from it.
+    return _episodes(steps, final_distance.clone(), agents.task.success_distance)
+
+
+def _walk(
+    agents: Agents, iteration: int, episodes: int, acting: Acting, prefix: str
+) -> tuple[list[_Step], Tensor]:
+    task, streams, horizon = agents.task, agents.streams, agents.task.horizon
+    draws = streams.draws(f"{prefix}model", iteration)
+    model = agents.model.begin(draws, episodes, horizon)
+    arrival = draws.exponential(horizon, episodes, task.actions)
+    luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
+    sessions = _open(agents, f"{prefix}teacher", iteration, episodes)
+    follows = _follows(agents, acting)
+    state = task.reset(streams.draws(f"{prefix}task", iteration), episodes)
+    steps: list[_Step] = []
+    for t in range(horizon):
+        live = ~task.done(state)
+        seen = task.observe(state)
+        belief = model.belief(seen, t, horizon)
+        asked = _ask(agents.queries, belief, luck[:, t]) & live
+        answer = _answer(sessions, seen, task.reference(state), asked, t)
+        own = race(belief.mean, arrival[:, t])
+        steps.append(_Step(seen, belief, asked, answer, live))
+        state = task.step(state, torch.where(asked & follows, answer.action, own))
+    return steps, task.distance(state)
+
+
+@dataclass(frozen=True)
+class _Step:
+    seen: Observation
+    belief: Belief
+    asked: Tensor
+    answer: Answer
+    live: Tensor
+
+
+def _follows(agents: Agents, acting: Acting) -> Tensor:
+    """[runs, 1] bool: whether the teacher's action is executed where asked."""
+    follows = torch.full((len(agents.streams.seeds), 1), acting == "helped")
+    if acting == "training":
+        for group in agents.queries:
+            follows[group.runs] = group.part.executes_answer
+    return follows
+
+
+def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> list[Group[Session]]:
+    horizon = agents.task.horizon
+    return [
+        Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration), episodes, horizon))
+        for g in agents.teachers
+    ]
+
+
+def _ask(queries: Sequence[Group[QueryPolicy]], belief: Belief, luck: Tensor) -> Tensor:
+    """[runs, episodes] bool: every query policy decides for its own runs."""
+    if len(queries) == 1:
+        return queries[0].part.ask(belief, luck)
+    asked = torch.empty_like(luck, dtype=torch.bool)
+    for group in queries:
+        asked[group.runs] = group.part.ask(take(belief, group.runs), luck[group.runs])
+    return asked
+
+
+def _answer(
+    sessions: Sequence[Group[Session]], seen: Observation, reference: Reference, asked: Tensor, t: int
+) -> Answer:
+    """The answers of all teachers; where nothing was asked the learner gets placeholders."""
+    if len(sessions) == 1:
+        answer = sessions[0].part.answer(seen, reference, asked, t)
+    else:
+        answer = Answer(torch.zeros_like(asked, dtype=torch.long), asked.float(), torch.zeros_like(asked, dtype=torch.long))
+        for group in sessions:
+            own = group.part.answer(take(seen, group.runs), take(reference, group.runs), asked[group.runs], t)
+            answer.action[group.runs] = own.action
+            answer.distance[group.runs] = own.distance
+            answer.identity[group.runs] = own.identity
+    return Answer(
+        torch.where(asked, answer.action, 0),
+        torch.where(asked, answer.distance, torch.nan),
+        torch.where(asked, answer.identity, 0),
+    )
+
+
+def take(record: Any, runs: Tensor) -> Any:
+    """The same record of some runs only."""
+    if isinstance(record, Tensor):
+        return record[runs]
+    if isinstance(record, int):
+        return record
+    return type(record)(**{f.name: take(getattr(record, f.name), runs) for f in fields(record)})
+
+
+def _episodes(steps: Sequence[_Step], final_distance: Tensor, success_distance: float) -> Episodes:
+    def over_time(tensors: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(tensors), dim=2)
+
+    return Episodes(
+        features=over_time([s.seen.features for s in steps]),
+        valid_actions=over_time([s.seen.valid for s in steps]),
+        mean=over_time([s.belief.mean for s in steps]),
+        identity_belief=over_time([s.belief.identity for s in steps]),
+        asked=over_time([s.asked for s in steps]),
+        action=over_time([s.answer.action for s in steps]),
+        distance=over_time([s.answer.distance for s in steps]),
+        identity=over_time([s.answer.identity for s in steps]),
+        live=over_time([s.live for s in steps]),
+        final_distance=final_distance,
+        success=final_distance <= success_distance,
+        uncertainty=Uncertainty(
+            **{f.name: over_time([getattr(s.belief.uncertainty, f.name) for s in steps]) for f in fields(Uncertainty)}
+        ),
+    )

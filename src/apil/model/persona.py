@@ -1,0 +1,162 @@
+"""The teacher persona-aware model: a distribution over policies.
+
+    identity distribution  rho(k | s)      a network on the state
+    persona                h(k)            a table with one vector a teacher
+    policy                 pi(a | s, h)    a network on the state and the persona, dropout on its input
+
+Dropout stays on while acting: each mask is one model omega drawn from the posterior q (MC dropout). N2 masks are
+drawn for each batch of episodes, and all decisions in it are made by these N2 models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from apil.model.expectation import DENSE, IdentitySampler
+from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
+from apil.rng import Draws, Streams
+from apil.types import Belief, Episodes, Observation
+from apil.uncertainty import split_entropy
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """Sizes of the appendix for GRID."""
+
+    hidden: int = 100
+    """Units of the hidden layer of every network."""
+    persona: int = 50
+    """Length of a persona vector."""
+    dropout: float = 0.2
+    """Rate at the input of the policy."""
+    models: int = 10
+    """N2: dropout masks for each expectation over models."""
+
+
+class PersonaModel:
+    """The models of a stack of runs. All runs have the same sizes and number of teachers."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        state_size: int,
+        actions: int,
+        teachers: int,
+        samples: Sequence[int],
+        sizes: ModelSizes,
+    ) -> None:
+        """`samples` is N1 of each run, 0 for the exact expectation over identities."""
+        self.sizes = sizes
+        self.teachers = teachers
+        self.state_size = state_size
+        self.samples = torch.tensor(samples)
+        inputs = state_size + sizes.persona
+        self.policy: Parameters = mlp_parameters(streams, "policy", (inputs, sizes.hidden, actions))
+        self.policy["persona"] = initial_normal(streams, "persona", (teachers, sizes.persona))
+        # At least two outputs: a product of width 1 takes another kernel. The spare one is cut off before the softmax.
+        self.identity: Parameters = mlp_parameters(
+            streams, "identity", (state_size, sizes.hidden, max(2, teachers))
+        )
+
+    def begin(self, draws: Draws, episodes: int, horizon: int) -> SampledModel:
+        """Draws N2 models and the identity samples for one batch of episodes."""
+        width = self.state_size + self.sizes.persona
+        masks = draws.kept(self.sizes.dropout, self.sizes.models, width)
+        sampler = IdentitySampler.draw(draws, self.samples, episodes, horizon, self.sizes.models)
+        return SampledModel(self, masks, sampler)
+
+    def identity_distribution(self, features: Tensor) -> Tensor:
+        """rho(k | s): [runs, n, S] -> [runs, n, K]."""
+        return mlp(self.identity, features)[..., : self.teachers].softmax(-1)
+
+    def policies(self, features: Tensor, valid: Tensor) -> Tensor:
+        """pi(a | s, h(k)) of every teacher without dropout: [runs, n, S] -> [runs, n, K, A]."""
+        runs, count, _ = features.shape
+        state, persona = self.policy["w1"].split([self.state_size, self.sizes.persona], dim=1)
+        hidden = torch.bmm(features, state).unsqueeze(2)
+        hidden = torch.relu(hidden + linear(self.policy["persona"], persona, self.policy["b1"]).unsqueeze(1))
+        logits = linear(hidden.reshape(runs, count * self.teachers, -1), self.policy["w2"], self.policy["b2"])
+        logits = logits.view(runs, count, self.teachers, -1)
+        return logits.masked_fill(~valid.unsqueeze(2), -torch.inf).softmax(-1)
+
+    def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
+        """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs].
+
+        Negative log-likelihoods at asked steps, summed over the steps of an episode, averaged over episodes.
+        """
+        runs, batch, horizon = episodes.asked.shape
+        count = batch * horizon
+        features = episodes.features.reshape(runs, count, -1)
+        asked = episodes.asked.reshape(runs, count)
+        identity = episodes.identity.reshape(runs, count)
+        rows = identity + self.teachers * torch.arange(runs).unsqueeze(1)
+        persona = self.policy["persona"].flatten(0, 1).index_select(0, rows.flatten()).view(runs, count, -1)
+        inputs = torch.cat([features, persona], dim=-1)
+        inputs = inputs * draws.kept(self.sizes.dropout, count, inputs.shape[-1])
+        logits = mlp(self.policy, inputs)
+        logits = logits.masked_fill(~episodes.valid_actions.reshape(runs, count, -1), -torch.inf)
+        policy = _likelihood_loss(logits, episodes.action.reshape(runs, count), asked)
+        logits = mlp(self.identity, features)[..., : self.teachers]
+        return policy / batch, _likelihood_loss(logits, identity, asked) / batch
+
+
+def _likelihood_loss(logits: Tensor, target: Tensor, asked: Tensor) -> Tensor:
+    """[runs]: negative log-likelihood (nats) of `target` [runs, n], summed where `asked`."""
+    likelihood = logits.log_softmax(-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
+    # Where nothing was asked the target is a placeholder and its likelihood may be -inf: select, never multiply.
+    return -torch.where(asked, likelihood, 0.0).sum(-1)
+
+
+class SampledModel:
+    """N2 models drawn for one batch of episodes; what does not change within it is computed once."""
+
+    def __init__(self, model: PersonaModel, masks: Tensor, sampler: IdentitySampler) -> None:
+        self._model = model
+        self._sampler = sampler
+        size = model.state_size
+        weight = model.policy["w1"]
+        self._state_mask, self._persona_mask = masks[:, :, :size], masks[:, :, size:]
+        self._state_weight, self._persona_weight = weight[:, :size], weight[:, size:]
+        self._dense = self._hidden_of_personas() if model.teachers <= DENSE else None
+
+    def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
+        """The belief in the states of step `t`."""
+        model = self._model
+        runs, episodes, size = observation.features.shape
+        models = model.sizes.models
+        identity = model.identity_distribution(observation.features)
+        masked = observation.features.unsqueeze(2) * self._state_mask.unsqueeze(1)
+        of_state = torch.bmm(masked.view(runs, episodes * models, size), self._state_weight)
+        of_state = of_state.view(runs, episodes, models, 1, -1)
+        if self._dense is not None:
+            weights = self._sampler.dense_weights(identity, models, t)
+            hidden = torch.relu_(of_state + self._dense)
+        else:
+            chosen, weights = self._sampler.sampled(identity, models, t)
+            hidden = torch.relu_(of_state + self._hidden_of_chosen(chosen))
+        logits = linear(hidden.flatten(1, 3), model.policy["w2"], model.policy["b2"])
+        logits = logits.view(*hidden.shape[:-1], -1)
+        logits.masked_fill_(~observation.valid[:, :, None, None], -torch.inf)
+        mean, uncertainty = split_entropy(logits.softmax(-1), weights, models=2, samples=3)
+        return Belief(observation.features, mean, identity, uncertainty, horizon - t)
+
+    def _hidden_of_personas(self) -> Tensor:
+        """[runs, 1, N2, K, hidden]: the share of every persona in the hidden layer, bias included."""
+        model = self._model
+        masked = model.policy["persona"].unsqueeze(1) * self._persona_mask.unsqueeze(2)
+        hidden = linear(masked.flatten(1, 2), self._persona_weight, model.policy["b1"])
+        return hidden.view(-1, 1, model.sizes.models, model.teachers, hidden.shape[-1])
+
+    def _hidden_of_chosen(self, chosen: Tensor) -> Tensor:
+        """The same for the sampled identities, `chosen` [runs, episodes, N2, J] -> [runs, episodes, N2, J, hidden]."""
+        model = self._model
+        runs = chosen.shape[0]
+        rows = chosen + model.teachers * torch.arange(runs).view(-1, 1, 1, 1)
+        persona = model.policy["persona"].flatten(0, 1)[rows] * self._persona_mask[:, None, :, None]
+        hidden = linear(persona.flatten(1, 3), self._persona_weight, model.policy["b1"])
+        return hidden.view(*chosen.shape, -1)

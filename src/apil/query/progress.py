@@ -1,0 +1,106 @@
+"""APIL: asks where it predicts no progress (Alg 2 of the paper)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.query.network import QueryNetwork
+from apil.query.protocol import QueryLoss, QuerySetup
+from apil.types import Belief, Episodes
+
+
+def reference_queries(
+    asked: Tensor,
+    distance: Tensor,
+    final_distance: Tensor,
+    *,
+    sigma: float,
+    epsilon: float,
+    valid: Tensor | None = None,
+) -> Tensor:
+    """Alg 2's labelling: true where the reference action of the query policy is *query*.
+
+    A step t makes progress if the episode ends within `epsilon` of the goal, or if some asked step i >= t has a
+    distance of at least `sigma` times a later known one: that of an asked step j > i, or the final distance. The
+    reference action is *query* where there is no progress.
+
+    Args:
+        asked: `[episodes, T]` bool.
+        distance: `[episodes, T]` float; read only where asked, elsewhere it may be NaN.
+        final_distance: `[episodes]` float, d_T.
+        sigma: above 1.
+        epsilon: not negative.
+        valid: `[episodes, T]` bool; false after the end of an episode. Such steps count as not asked and give false.
+
+    Returns:
+        `[episodes, T]` bool.
+    """
+    if asked.dim() != 2 or distance.shape != asked.shape or final_distance.shape != asked.shape[:1]:
+        raise ApilError(
+            f"asked {list(asked.shape)}, distance {list(distance.shape)} and final_distance "
+            f"{list(final_distance.shape)} do not fit: expected [episodes, T], [episodes, T], [episodes]."
+        )
+    if not sigma > 1:
+        raise ApilError(f"sigma is {sigma:g}: progress needs a factor above 1.")
+    if not epsilon >= 0:
+        raise ApilError(f"epsilon is {epsilon:g}: a distance is not negative, use 0 or more.")
+    if valid is not None:
+        asked = asked & valid
+    known = torch.where(asked, distance, torch.inf)
+    if bool(known.isnan().any()) or bool(final_distance.isnan().any()):
+        raise ApilError("A distance is NaN where it was asked for, or at the end: a teacher must tell it there.")
+    # later[:, t] = the least known distance after step t, the final one included.
+    after = torch.cat([known, final_distance.unsqueeze(1)], dim=1)[:, 1:]
+    later = after.flip(1).cummin(1).values.flip(1)
+    shrinks = asked & (known >= sigma * later)
+    ahead = shrinks.flip(1).cummax(1).values.flip(1)
+    no_progress = ~(ahead | (final_distance <= epsilon).unsqueeze(1))
+    return no_progress if valid is None else no_progress & valid
+
+
+class ProgressPrediction:
+    """Imitates the combined query teacher of the paper: *query* where there was no progress, else *continue*.
+
+    Its query action is sampled; its loss is taken at every step, asked or not.
+    """
+
+    executes_answer = True
+
+    def __init__(self, setup: QuerySetup) -> None:
+        self._network = QueryNetwork(setup, "apil")
+        self.parameters = self._network.parameters
+        self._setup = setup
+
+    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
+        """Samples the query action."""
+        return luck < self._network.at_step(belief).softmax(-1)[..., 1]
+
+    def loss(self, episodes: Episodes) -> QueryLoss:
+        """Negative log-likelihood of the reference query actions, summed over steps, averaged over episodes.
+
+        Logs the two terms of the paper's query objective, as fractions of the steps: `query_on_progress`, the
+        probability of asking in a state with progress, and `no_progress`, that of being in a state without.
+        """
+        runs, batch, horizon = episodes.asked.shape
+        gap = self._setup.gap
+        reference = reference_queries(
+            episodes.asked.flatten(0, 1),
+            (episodes.distance - gap).clamp_min(0.0).flatten(0, 1),
+            (episodes.final_distance - gap).clamp_min(0.0).flatten(),
+            sigma=self._setup.sigma,
+            epsilon=self._setup.epsilon,
+            valid=episodes.live.flatten(0, 1),
+        ).view(runs, batch, horizon)
+        logits = self._network.over_episodes(episodes)
+        likelihood = logits.log_softmax(-1).gather(-1, reference.long().unsqueeze(-1)).squeeze(-1)
+        loss = -torch.where(episodes.live, likelihood, 0.0).sum((1, 2)) / batch
+        with torch.no_grad():
+            steps = episodes.live.sum((1, 2))
+            wasted = torch.where(episodes.live & ~reference, logits.softmax(-1)[..., 1], 0.0)
+            logs = {
+                "query_on_progress": wasted.sum((1, 2)) / steps,
+                "no_progress": reference.sum((1, 2)) / steps,
+            }
+        return QueryLoss(loss, torch.ones(runs, dtype=torch.bool), logs)

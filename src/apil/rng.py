@@ -1,0 +1,102 @@
+"""One seed, named independent streams, and no state.
+
+Every random number is a pure function of (seed, stream, iteration, position): SplitMix64 over a counter. So a run
+draws the same numbers alone and in a stack, and a resumed run needs no saved generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser, in place: every input bit reaches every output bit."""
+    bits ^= bits >> np.uint64(30)
+    bits *= _MIX_1
+    bits ^= bits >> np.uint64(27)
+    bits *= _MIX_2
+    bits ^= bits >> np.uint64(31)
+    return bits
+
+
+def stream_key(seed: int, stream: str) -> int:
+    """A 64-bit key that is the same on every machine and Python version."""
+    digest = hashlib.blake2b(f"{seed}/{stream}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+class Draws:
+    """Random numbers of one stream for every run of a stack, at one iteration.
+
+    Each call takes the next numbers of the stream. The leading axis of every result is the run; what a run gets
+    depends on its own seed and on the shapes asked for before, never on the other runs.
+    """
+
+    def __init__(self, keys: NDArray[np.uint64], iteration: int) -> None:
+        offset = np.uint64(((iteration + 1) * int(_GAMMA)) % 2**64)
+        self._base = _mix(keys + offset)
+        self._next = 0
+        self.runs = len(keys)
+
+    def _bits(self, count: int) -> NDArray[np.uint64]:
+        """[runs, count] 64-bit words."""
+        positions = np.arange(self._next + 1, self._next + 1 + count, dtype=np.uint64)
+        positions *= _GAMMA
+        self._next += count
+        return _mix(self._base[:, None] + positions)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """[runs, *shape] float32 in the open interval (0, 1): neither end is ever drawn."""
+        count = math.prod(shape)
+        words = self._bits((count + 1) // 2).view(np.uint32)[:, :count]
+        values = (words >> np.uint32(9)).astype(np.float32)
+        values += np.float32(0.5)
+        values *= np.float32(2.0**-23)
+        return torch.from_numpy(values.reshape(-1, *shape))
+
+    def exponential(self, *shape: int) -> Tensor:
+        """[runs, *shape] float32, exponential with mean 1: the arrival times of `race`."""
+        return -torch.log(self.uniform(*shape))
+
+    def kept(self, rate: float, *shape: int) -> Tensor:
+        """[runs, *shape] dropout mask: 0 with probability `rate` (in steps of 2^-16), else 1 / (1 - rate)."""
+        count = math.prod(shape)
+        lanes = self._bits((count + 3) // 4).view(np.uint16)[:, :count]
+        kept = (lanes >= np.uint16(round(rate * 65536))).astype(np.float32)
+        kept *= np.float32(1.0 / (1.0 - rate))
+        return torch.from_numpy(kept.reshape(-1, *shape))
+
+
+class Streams:
+    """The named streams of a stack of runs; hands out `Draws` by name and iteration."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self.seeds = tuple(seeds)
+        self._keys: dict[str, NDArray[np.uint64]] = {}
+
+    def draws(self, stream: str, iteration: int) -> Draws:
+        """The draws of `stream` at `iteration`, from their beginning."""
+        if stream not in self._keys:
+            keys = [stream_key(seed, stream) for seed in self.seeds]
+            self._keys[stream] = np.array(keys, dtype=np.uint64)
+        return Draws(self._keys[stream], iteration)
+
+
+def race(probabilities: Tensor, arrival: Tensor) -> Tensor:
+    """Samples an index of the last axis with the given probabilities from exponential arrival times.
+
+    The first to arrive at speed p_i wins with probability p_i; an index with p_i = 0 never wins, whatever the
+    rounding.
+    """
+    return (probabilities / arrival).argmax(-1)

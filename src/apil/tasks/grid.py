@@ -1,0 +1,69 @@
+"""GRID of the paper: from the top-left to the bottom-right cell of a 5 x 5 grid by moves right and down."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from apil.rng import Draws
+from apil.tasks.cells import DOWN, RIGHT, all_distances, neighbours, ordered_references
+from apil.types import Observation, Reference
+
+_EMPTY, _GOAL, _AGENT = 0.0, 0.5, 1.0
+
+
+class Grid:
+    """Every walk reaches the goal in exactly 8 steps: the best query policy never asks.
+
+    The state vector is the raw grid: empty, goal and agent cells as three different floats in [0, 1]. `State` is the
+    agent's cell, [runs, episodes] long.
+    """
+
+    name = "grid"
+    batch = 1
+    success_distance = 0.0
+
+    def __init__(self, size: int = 5) -> None:
+        self.horizon = 2 * (size - 1)
+        self.actions = 2
+        self.state_size = size * size
+        self._goal = size * size - 1
+        free = torch.ones(size, size, dtype=torch.bool)
+        self._next = neighbours(free, (RIGHT, DOWN))
+        self._distance = all_distances(self._next)[:, self._goal]
+        order, count = ordered_references(self._next, all_distances(self._next))
+        self._order, self._count = order[:, self._goal], count[:, self._goal]
+        self._features = torch.full((size * size, size * size), _EMPTY)
+        self._features[:, self._goal] = _GOAL
+        self._features.fill_diagonal_(_AGENT)
+        self._valid = self._next >= 0
+        # The agent never moves from the goal (T is exactly the walk's length); a row of a distribution must not be empty.
+        self._valid[self._goal] = True
+
+    def reset(self, draws: Draws, episodes: int) -> Tensor:
+        """All episodes start in the top-left cell; nothing is drawn."""
+        return torch.zeros(draws.runs, episodes, dtype=torch.long)
+
+    def observe(self, state: Tensor) -> Observation:
+        """The raw grid and the moves that stay inside it."""
+        return Observation(self._features[state], self._valid[state])
+
+    def reference(self, state: Tensor) -> Reference:
+        """Right before down, as far as they are valid; the Manhattan distance."""
+        return Reference(self._order[state], self._count[state], self._distance[state])
+
+    def step(self, state: Tensor, action: Tensor) -> Tensor:
+        """One cell right or down."""
+        return self._next[state, action]
+
+    def distance(self, state: Tensor) -> Tensor:
+        """Manhattan distance to the bottom-right cell."""
+        return self._distance[state]
+
+    def done(self, state: Tensor) -> Tensor:
+        """Never before the horizon."""
+        return torch.zeros_like(state, dtype=torch.bool)
+
+    def contested(self) -> Observation:
+        """The 16 inner cells, where both moves are valid."""
+        return self.observe((self._count > 1).nonzero().view(1, -1))

@@ -1,0 +1,104 @@
+"""MAZE: a grid world in which an agent can fail, so that APIL has something to learn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.rng import Draws, Streams
+from apil.tasks.cells import DOWN, LEFT, RIGHT, UP, all_distances, neighbours, ordered_references
+from apil.types import Observation, Reference
+
+_MOVES = (UP, RIGHT, DOWN, LEFT)
+
+
+@dataclass(frozen=True)
+class MazeState:
+    """Where the agents stand and where they want to go, both [runs, episodes] long."""
+
+    cell: Tensor
+    goal: Tensor
+
+
+class Maze:
+    """A fixed maze (walls from a seed), a random start and another random goal each episode, 20 steps.
+
+    The state vector marks the agent's cell and the goal's cell in two planes; the walls are the same in every episode
+    and must be learned. A move into a wall is masked. An episode stops at the goal.
+    """
+
+    name = "maze"
+    batch = 16
+    success_distance = 0.0
+
+    def __init__(self, size: int = 7, walls: int = 10, wall_seed: int = 0, horizon: int = 20) -> None:
+        self.horizon = horizon
+        self.actions = len(_MOVES)
+        self.state_size = 2 * size * size
+        self.free = _dig(size, walls, wall_seed)
+        self._open = self.free.flatten().nonzero().flatten()
+        self._next = neighbours(self.free, _MOVES)
+        self._distance = all_distances(self._next)
+        self._order, self._count = ordered_references(self._next, self._distance)
+        self._plane = torch.eye(size * size)
+
+    def reset(self, draws: Draws, episodes: int) -> MazeState:
+        """Start and goal: two different free cells, uniformly."""
+        places = self._open.numel()
+        u = draws.uniform(2, episodes)
+        start = (u[:, 0] * places).long()
+        # The goal is any of the other places: skip the start.
+        goal = (u[:, 1] * (places - 1)).long()
+        goal += goal >= start
+        return MazeState(self._open[start], self._open[goal])
+
+    def observe(self, state: MazeState) -> Observation:
+        """Two planes, agent and goal; the moves that are not walls."""
+        features = torch.cat([self._plane[state.cell], self._plane[state.goal]], dim=-1)
+        return Observation(features, self._next[state.cell] >= 0)
+
+    def reference(self, state: MazeState) -> Reference:
+        """All moves on a shortest path in the order up, right, down, left; its length."""
+        at = (state.cell, state.goal)
+        return Reference(self._order[at], self._count[at], self._distance[at])
+
+    def step(self, state: MazeState, action: Tensor) -> MazeState:
+        """One cell; at the goal the episode has ended and nothing moves."""
+        moved = self._next[state.cell, action]
+        return MazeState(torch.where(self.done(state), state.cell, moved), state.goal)
+
+    def distance(self, state: MazeState) -> Tensor:
+        """Length of the shortest path to the goal."""
+        return self._distance[state.cell, state.goal]
+
+    def done(self, state: MazeState) -> Tensor:
+        """At the goal."""
+        return state.cell == state.goal
+
+    def contested(self) -> Observation:
+        """Every (cell, goal) with more than one reference action."""
+        pairs = (self._count > 1).nonzero()
+        return self.observe(MazeState(pairs[:, 0].view(1, -1), pairs[:, 1].view(1, -1)))
+
+
+def _dig(size: int, walls: int, seed: int) -> Tensor:
+    """[size, size] bool, true where free: `walls` cells filled one by one, never cutting the free cells apart."""
+    order = Streams([seed]).draws("walls", 0).uniform(size * size)[0].argsort()
+    free = torch.ones(size * size, dtype=torch.bool)
+    for cell in order.tolist():
+        if int((~free).sum()) == walls:
+            break
+        free[cell] = False
+        if not _connected(free.view(size, size)):
+            free[cell] = True
+    if int((~free).sum()) != walls:
+        raise ApilError(f"A {size} x {size} maze has no room for {walls} walls: use fewer.")
+    return free.view(size, size)
+
+
+def _connected(free: Tensor) -> bool:
+    cells = free.flatten().nonzero().flatten()
+    return bool(all_distances(neighbours(free, _MOVES))[cells][:, cells].isfinite().all())

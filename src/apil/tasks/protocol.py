@@ -1,0 +1,55 @@
+"""What a task is: B episodes of every run at once, as tensors."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from torch import Tensor
+
+from apil.rng import Draws
+from apil.types import Observation, Reference
+
+State = TypeVar("State")
+
+
+class Task(Protocol[State]):
+    """A task steps all episodes of all runs together. It holds no state of an episode: `State` travels.
+
+    `State` is whatever the task likes, usually a frozen record of tensors that lead with [runs, episodes].
+    """
+
+    name: str
+    horizon: int
+    """T, the number of steps after which an episode ends."""
+    actions: int
+    """A, the number of actions."""
+    state_size: int
+    """S, the length of the state vector."""
+    success_distance: float
+    """An episode that ends this close to the goal set has succeeded; APIL's epsilon."""
+    batch: int
+    """Episodes of a run in one iteration, unless told otherwise."""
+
+    def reset(self, draws: Draws, episodes: int) -> State:
+        """The first states of `episodes` new episodes of every run."""
+
+    def observe(self, state: State) -> Observation:
+        """What the agent sees."""
+
+    def reference(self, state: State) -> Reference:
+        """The oracle: ordered reference actions and distance, for simulated teachers."""
+
+    def step(self, state: State, action: Tensor) -> State:
+        """The states after `action` [runs, episodes]; a finished episode stays where it is."""
+
+    def distance(self, state: State) -> Tensor:
+        """[runs, episodes] d(s) >= 0, 0 in the goal set only."""
+
+    def done(self, state: State) -> Tensor:
+        """[runs, episodes] bool: the episode has ended before the horizon."""
+
+    def contested(self) -> Observation:
+        """States with several reference actions, [1, n, ...]: where teachers can differ.
+
+        The learned policies of committee members are compared there.
+        """

@@ -1,0 +1,130 @@
+"""Simulated teachers from two pieces: members, and a committee that selects among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from apil.errors import ApilError, unknown_name
+from apil.rng import Draws
+from apil.teachers import TEACHERS
+from apil.types import Answer, Observation, Reference
+
+Selection = Literal["episode", "query"]
+Position = Callable[[Tensor, Tensor], Tensor]
+"""(count, u) -> position in the ordered reference actions; u uniform in (0, 1), both [runs, episodes]."""
+
+MEMBERS: dict[str, Position] = {
+    "first": lambda count, u: torch.zeros_like(count),
+    "last": lambda count, u: count - 1,
+    "uniform": lambda count, u: (u * count).long(),
+}
+
+
+@dataclass(frozen=True)
+class Committee:
+    """Members, one of whom is drawn for each episode (the paper's rule) or for each query."""
+
+    members: tuple[str, ...]
+    """Names from `MEMBERS`; the position is the identity."""
+    weights: tuple[float, ...]
+    """The probability of each member; sums to 1."""
+    selection: Selection = "episode"
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise ApilError("A committee needs at least one member: give first, last or uniform.")
+        for member in self.members:
+            if member not in MEMBERS:
+                raise unknown_name("committee member", member, MEMBERS)
+        if len(self.weights) != len(self.members):
+            raise ApilError(f"{len(self.weights)} weights for {len(self.members)} members: give one for each.")
+        bad = [w for w in self.weights if not (math.isfinite(w) and w >= 0)]
+        if bad:
+            raise ApilError(f"Weight {bad[0]:g} of the committee is not a probability: give numbers from 0 to 1.")
+        if abs(sum(self.weights) - 1.0) > 1e-6:
+            raise ApilError(f"The committee's weights {list(self.weights)} sum to {sum(self.weights):g}: they must sum to 1.")
+        if self.selection not in ("episode", "query"):
+            raise unknown_name("selection rule", self.selection, ("episode", "query"))
+
+    def begin(self, draws: Draws, episodes: int, horizon: int) -> CommitteeSession:
+        """Draws who will answer, and how, for the whole batch."""
+        moments = 1 if self.selection == "episode" else horizon
+        bounds = torch.tensor(self.weights, dtype=torch.float64).cumsum(0)[:-1].float()
+        identity = (draws.uniform(moments, episodes).unsqueeze(-1) > bounds).sum(-1)
+        return CommitteeSession(self, identity, draws.uniform(horizon, episodes))
+
+    def distribution(self, reference: Reference) -> Tensor:
+        """[runs, episodes, K, A]: each member's true action distribution, for comparing what was learned with it."""
+        actions = reference.actions.shape[-1]
+        places = torch.arange(actions)
+        count = reference.count.unsqueeze(-1)
+        of_place = {
+            "first": (places == 0).expand(*count.shape[:-1], actions).float(),
+            "last": (places == count - 1).float(),
+            "uniform": (places < count).float() / count,
+        }
+        by_place = torch.stack([of_place[member] for member in self.members], dim=-2)
+        order = reference.actions.unsqueeze(-2).expand_as(by_place)
+        return torch.zeros_like(by_place).scatter_add(-1, order, by_place)
+
+
+@dataclass(frozen=True)
+class CommitteeSession:
+    """A committee during one batch of episodes."""
+
+    committee: Committee
+    identity: Tensor
+    """[runs, 1 or T, episodes] long: who answers."""
+    luck: Tensor
+    """[runs, T, episodes] uniform: the randomness of a member that varies."""
+
+    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        """The drawn member's reference action, the true distance and the member's identity."""
+        identity = self.identity[:, t if self.identity.shape[1] > 1 else 0]
+        position = torch.zeros_like(identity)
+        for kind in dict.fromkeys(self.committee.members):
+            place = MEMBERS[kind](reference.count, self.luck[:, t])
+            for k, member in enumerate(self.committee.members):
+                if member == kind:
+                    position = torch.where(identity == k, place, position)
+        action = reference.actions.gather(-1, position.unsqueeze(-1)).squeeze(-1)
+        return Answer(action, reference.distance, identity)
+
+
+def equal(members: Sequence[str], selection: Selection = "episode") -> Committee:
+    """A committee whose members are equally likely."""
+    return Committee(tuple(members), tuple([1.0 / len(members)] * len(members)), selection)
+
+
+def detm() -> Committee:
+    """DETM of the paper."""
+    return equal(["first"])
+
+
+def rand() -> Committee:
+    """RAND of the paper."""
+    return equal(["uniform"])
+
+
+def tworand() -> Committee:
+    """TWORAND of the paper."""
+    return equal(["uniform", "uniform"])
+
+
+def twodifdetm() -> Committee:
+    """TWODIFDETM of the paper."""
+    return equal(["first", "last"])
+
+
+def committee(spec: str, weights: Sequence[float] | None = None, selection: Selection = "episode") -> Committee:
+    """A committee by its registered name or as members joined by '+', for example 'first+last+uniform'."""
+    base: Committee = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
+    if not weights:
+        weights = base.weights
+    return Committee(base.members, tuple(weights), selection)

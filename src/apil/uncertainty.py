@@ -1,0 +1,139 @@
+"""Uncertainty taken apart: probabilities in, the decomposition out. Pure functions.
+
+Discrete actions, entropy H in bits, w the outer average over models omega, k the inner one over sampled policies:
+
+    total       H[mean_w mean_k pi]
+    behavioral  mean_w H[mean_k pi]          = intrinsic + extrinsic
+    intrinsic   mean_w mean_k H[pi]
+    extrinsic   mutual information of action and policy, given the model
+    model       mutual information of action and model = total - behavioral
+
+Continuous actions: the same by the law of total variance.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.types import Uncertainty
+
+__all__ = ["Uncertainty", "decompose", "decompose_variance", "split_entropy"]
+
+
+
+def decompose(probs: Tensor, weights: Tensor | None = None) -> Uncertainty:
+    """Takes the uncertainty of discrete action distributions apart, in bits.
+
+    Args:
+        probs: `[models, samples, ..., actions]`, each row a distribution over actions.
+        weights: `[models, samples, ...]`, the weight of each sampled policy; sums to 1 over samples for each model
+            (tolerance 1e-4). Uniform if not given. Models count equally.
+
+    Returns:
+        The record, each field of shape `[...]` and of the type of `probs`; rounding errors below zero are 0.
+    """
+    _check(probs, "probs", "[models, samples, ..., actions]")
+    if bool((probs < 0).any()):
+        raise ApilError(f"probs has a negative entry ({float(probs.min()):g}): pass probabilities, not logits.")
+    _check_sum(probs, -1, "probs", "actions", tolerance=1e-3)
+    weights = _checked_weights(probs, weights)
+    return split_entropy(probs, weights, models=0, samples=1)[1]
+
+
+def split_entropy(probs: Tensor, weights: Tensor, *, models: int, samples: int) -> tuple[Tensor, Uncertainty]:
+    """`decompose` without its checks, the `models` and `samples` axes where they are; also the mean policy.
+
+    `samples` must come after `models`; `weights` has the shape of `probs` without its last axis.
+    """
+    assert 0 <= models < samples < probs.dim() - 1
+    weighted = probs * weights.unsqueeze(-1)
+    of_model = weighted.sum(samples)
+    mean = of_model.mean(models)
+    intrinsic = (_entropy(probs) * weights).sum(samples).mean(models)
+    behavioral = _entropy(of_model).mean(models)
+    total = _entropy(mean)
+    return mean, _record(
+        total=total,
+        behavioral=behavioral,
+        intrinsic=intrinsic,
+        extrinsic=behavioral - intrinsic,
+        model=total - behavioral,
+    )
+
+
+def decompose_variance(means: Tensor, variances: Tensor, weights: Tensor | None = None) -> Uncertainty:
+    """Takes the variance of continuous actions apart by the law of total variance (population variances).
+
+    Args:
+        means: `[models, samples, ..., action_dims]`, the mean action of each sampled policy.
+        variances: the same shape, its variance; not negative.
+        weights: as in `decompose`, `[models, samples, ...]`.
+
+    Returns:
+        The record, each field `[..., action_dims]`.
+    """
+    _check(means, "means", "[models, samples, ..., action_dims]")
+    _check(variances, "variances", "[models, samples, ..., action_dims]")
+    if means.shape != variances.shape:
+        raise ApilError(f"means {list(means.shape)} and variances {list(variances.shape)} differ in shape.")
+    if bool((variances < 0).any()):
+        raise ApilError(f"variances has a negative entry ({float(variances.min()):g}).")
+    weights = _checked_weights(means, weights).unsqueeze(-1)
+    mean_of_model = (means * weights).sum(1)
+    intrinsic = (variances * weights).sum(1).mean(0)
+    extrinsic = ((means - mean_of_model.unsqueeze(1)).square() * weights).sum(1).mean(0)
+    model = mean_of_model.var(0, correction=0)
+    behavioral = intrinsic + extrinsic
+    return _record(
+        total=behavioral + model,
+        behavioral=behavioral,
+        intrinsic=intrinsic,
+        extrinsic=extrinsic,
+        model=model,
+    )
+
+
+def _entropy(probs: Tensor) -> Tensor:
+    """Shannon entropy of the last axis in bits, with 0 log 0 = 0."""
+    return torch.special.entr(probs).sum(-1) * (1.0 / math.log(2.0))
+
+
+def _record(**parts: Tensor) -> Uncertainty:
+    return Uncertainty(**{name: part.clamp_min(0.0) for name, part in parts.items()})
+
+
+def _check(tensor: Tensor, name: str, shape: str) -> None:
+    if tensor.dim() < 3:
+        raise ApilError(f"{name} has shape {list(tensor.shape)}; expected {shape}.")
+    if not tensor.is_floating_point():
+        raise ApilError(f"{name} has type {tensor.dtype}; expected a floating-point type.")
+    if 0 in tensor.shape[:2] or tensor.shape[-1] == 0:
+        raise ApilError(f"{name} has shape {list(tensor.shape)}; models, samples and the last axis need an entry.")
+    if not bool(tensor.isfinite().all()):
+        raise ApilError(f"{name} has NaN or infinite entries; look for a diverged model or a row with no valid action.")
+
+
+def _check_sum(tensor: Tensor, axis: int, name: str, over: str, tolerance: float) -> None:
+    # Types of less precision than float32 cannot hold the stated tolerance.
+    tolerance = max(tolerance, 4.0 * torch.finfo(tensor.dtype).eps)
+    sums = tensor.double().sum(axis).flatten()
+    error = (sums - 1.0).abs()
+    if error.numel() and float(error.max()) > tolerance:
+        worst = float(sums[error.argmax()])
+        raise ApilError(f"{name} must sum to 1 over {over} (tolerance {tolerance:g}); one sum is {worst:.6g}: normalise.")
+
+
+def _checked_weights(values: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return values.new_full(values.shape[:-1], 1.0 / values.shape[1])
+    if weights.shape != values.shape[:-1]:
+        raise ApilError(f"weights has shape {list(weights.shape)}; expected {list(values.shape[:-1])}.")
+    _check(weights.unsqueeze(-1), "weights", "[models, samples, ...]")
+    if bool((weights < 0).any()):
+        raise ApilError(f"weights has a negative entry ({float(weights.min()):g}).")
+    _check_sum(weights, 1, "weights", "samples", tolerance=1e-4)
+    return weights.to(values.dtype)
