@@ -74,8 +74,8 @@ class StackedAdam:
         """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
         self.steps += active
         power = self.steps.clamp_min(1.0)
-        rate = active * self.learning_rate / (1.0 - 0.9**power)
-        correction = (1.0 - 0.999**power).rsqrt()
+        rate = (active * self.learning_rate / (1.0 - 0.9**power)).float()
+        correction = (1.0 - 0.999**power).rsqrt().float()
         keep_first = torch.where(active, 0.9, 1.0)
         keep_second = torch.where(active, 0.999, 1.0)
         for (name, value), gradient in zip(self.parameters.items(), gradients, strict=True):
@@ -83,5 +83,5 @@ class StackedAdam:
             first, second = self.first[name], self.second[name]
             first.mul_(keep_first.view(shape)).add_(gradient, alpha=0.1)
             second.mul_(keep_second.view(shape)).addcmul_(gradient, gradient, value=0.001)
-            scale = second.sqrt().mul_(correction.float().view(shape)).add_(1e-8)
-            value.sub_((first / scale).mul_(rate.float().view(shape)))
+            scale = second.sqrt().mul_(correction.view(shape)).add_(1e-8)
+            value.sub_(torch.div(first, scale, out=scale).mul_(rate.view(shape)))

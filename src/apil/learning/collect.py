@@ -17,6 +17,8 @@ from apil.teachers.protocol import Session, Teacher
 from apil.types import Answer, Belief, Episodes, Observation, Reference, Uncertainty
 
 Part = TypeVar("Part")
+Places = slice | Tensor
+"""Some runs of a stack: a slice where they stand side by side (a view, no copy), else their indices."""
 Acting = Literal["training", "alone", "helped"]
 """Whose action is executed where the query policy fires: as it is in training, the agent's, or the teacher's."""
 
@@ -25,8 +27,8 @@ Acting = Literal["training", "alone", "helped"]
 class Group(Generic[Part]):
     """The runs of a stack that share a part (a teacher, a query policy)."""
 
-    runs: Tensor
-    """[n] long: their places in the stack."""
+    runs: Places
+    """Their places in the stack."""
     streams: Streams
     """Their random streams."""
     part: Part
@@ -117,7 +119,7 @@ def _ask(queries: Sequence[Group[QueryPolicy]], belief: Belief, luck: Tensor) ->
 def _answer(
     sessions: Sequence[Group[Session]], seen: Observation, reference: Reference, asked: Tensor, t: int
 ) -> Answer:
-    """The answers of all teachers; where nothing was asked the learner gets placeholders."""
+    """The answers of all teachers; only those at asked steps reach the learner (`_episodes`)."""
     if len(sessions) == 1:
         answer = sessions[0].part.answer(seen, reference, asked, t)
     else:
@@ -127,14 +129,10 @@ def _answer(
             answer.action[group.runs] = own.action
             answer.distance[group.runs] = own.distance
             answer.identity[group.runs] = own.identity
-    return Answer(
-        torch.where(asked, answer.action, 0),
-        torch.where(asked, answer.distance, torch.nan),
-        torch.where(asked, answer.identity, 0),
-    )
+    return answer
 
 
-def take(record: Any, runs: Tensor) -> Any:
+def take(record: Any, runs: Places) -> Any:
     """The same record of some runs only."""
     if isinstance(record, Tensor):
         return record[runs]
@@ -147,15 +145,16 @@ def _episodes(steps: Sequence[_Step], final_distance: Tensor, success_distance: 
     def over_time(tensors: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(tensors), dim=2)
 
+    asked = over_time([s.asked for s in steps])
     return Episodes(
         features=over_time([s.seen.features for s in steps]),
         valid_actions=over_time([s.seen.valid for s in steps]),
         mean=over_time([s.belief.mean for s in steps]),
         identity_belief=over_time([s.belief.identity for s in steps]),
-        asked=over_time([s.asked for s in steps]),
-        action=over_time([s.answer.action for s in steps]),
-        distance=over_time([s.answer.distance for s in steps]),
-        identity=over_time([s.answer.identity for s in steps]),
+        asked=asked,
+        action=torch.where(asked, over_time([s.answer.action for s in steps]), 0),
+        distance=torch.where(asked, over_time([s.answer.distance for s in steps]), torch.nan),
+        identity=torch.where(asked, over_time([s.answer.identity for s in steps]), 0),
         live=over_time([s.live for s in steps]),
         final_distance=final_distance,
         success=final_distance <= success_distance,

@@ -23,34 +23,37 @@ class Learner:
             "policy": StackedAdam(agents.model.policy, learning_rate),
             "identity": StackedAdam(agents.model.identity, learning_rate),
         }
-        for group in agents.queries:
+        for place, group in enumerate(agents.queries):
             if group.part.parameters:
-                self.optimisers[f"query{int(group.runs[0])}"] = StackedAdam(group.part.parameters, learning_rate)
+                self.optimisers[f"query{place}"] = StackedAdam(group.part.parameters, learning_rate)
 
     def update(self, episodes: Episodes, iteration: int) -> dict[str, Tensor]:
         """One step of every part that has something to learn; returns the losses and logs, each [runs]."""
-        policy, identity = self._agents.model.losses(episodes, self._agents.streams.draws("dropout", iteration))
+        agents = self._agents
+        policy, identity = agents.model.losses(episodes, agents.streams.draws("dropout", iteration))
         answered = episodes.asked.flatten(1).any(1)
-        self._descend("policy", policy, answered)
-        self._descend("identity", identity, answered)
+        terms, active = [policy, identity], [answered, answered]
         logs = {"policy_loss": policy.detach(), "identity_loss": identity.detach()}
-        for group in self._agents.queries:
-            if not group.part.parameters:
-                continue
-            own = group.part.loss(take(episodes, group.runs))
-            assert own is not None
-            self._descend(f"query{int(group.runs[0])}", own.loss, own.active)
-            for name, values in {"query_loss": own.loss.detach(), **own.logs}.items():
-                logs.setdefault(name, torch.full_like(policy, torch.nan, requires_grad=False))
-                logs[name][group.runs] = values
+        for group in agents.queries:
+            if group.part.parameters:
+                own = group.part.loss(take(episodes, group.runs))
+                assert own is not None
+                terms.append(own.loss)
+                active.append(own.active)
+                for name, values in {"query_loss": own.loss.detach(), **own.logs}.items():
+                    logs.setdefault(name, torch.full(policy.shape, torch.nan))[group.runs] = values
         _check_finite(logs, iteration)
+        self._descend(terms, active)
         return logs
 
-    def _descend(self, part: str, loss: Tensor, active: Tensor) -> None:
-        optimiser = self.optimisers[part]
-        parameters = list(optimiser.parameters.values())
-        gradients = torch.autograd.grad(loss.sum(), parameters)
-        optimiser.step(gradients, active)
+    def _descend(self, terms: list[Tensor], active: list[Tensor]) -> None:
+        """The losses of the parts share no parameters, so one backward pass serves them all."""
+        optimisers = list(self.optimisers.values())
+        parameters = [list(optimiser.parameters.values()) for optimiser in optimisers]
+        total = torch.cat(terms).sum()
+        gradients = iter(torch.autograd.grad(total, [p for part in parameters for p in part]))
+        for optimiser, part, live in zip(optimisers, parameters, active, strict=True):
+            optimiser.step([next(gradients) for _ in part], live)
 
 
 def _check_finite(logs: dict[str, Tensor], iteration: int) -> None:

@@ -24,8 +24,10 @@ DENSE = 32
 class IdentitySampler:
     """The random numbers behind the weights of one batch of episodes."""
 
-    samples: Tensor
-    """[runs] long: N1 of each run, 0 for exact."""
+    exact: Tensor
+    """[runs, 1, 1, 1] bool: the run takes the exact expectation."""
+    share: Tensor
+    """[runs, max N1, 1, 1, 1] float: 1 / N1 for the samples that belong to the run, 0 for the padding."""
     points: Tensor | None
     """[runs, max N1, T, episodes, N2] uniform; the leading axis of a run's draws is the sample, so that padding to the
     stack's largest N1 changes no other number. None if every run is exact."""
@@ -34,11 +36,12 @@ class IdentitySampler:
 
     @staticmethod
     def draw(draws: Draws, samples: Tensor, episodes: int, horizon: int, models: int) -> IdentitySampler:
-        """Draws for `horizon` steps of `episodes` episodes under `models` models."""
+        """Draws for `horizon` steps of `episodes` episodes under `models` models; `samples` [runs] is N1, 0 for exact."""
         offset = draws.uniform(horizon, episodes)
         most = int(samples.max())
         points = draws.uniform(most, horizon, episodes, models) if most else None
-        return IdentitySampler(samples, points, offset)
+        share = (torch.arange(most) < samples.unsqueeze(-1)) / samples.clamp_min(1).unsqueeze(-1)
+        return IdentitySampler((samples == 0).view(-1, 1, 1, 1), share[:, :, None, None, None], points, offset)
 
     def dense_weights(self, identity: Tensor, models: int, t: int) -> Tensor:
         """[runs, episodes, models, K]: the weight of every teacher's policy, given `identity` [runs, episodes, K]."""
@@ -47,11 +50,11 @@ class IdentitySampler:
             return exact
         bounds = identity.cumsum(-1)[:, None, :, None, :-1]
         below = self.points[:, :, t].unsqueeze(-1) < bounds
-        below &= self._counted()[:, :, None, None, None]
-        share = below.sum(1) / self.samples.clamp_min(1).view(-1, 1, 1, 1)
-        ones, zeros = torch.ones_like(share[..., :1]), torch.zeros_like(share[..., :1])
-        drawn = torch.cat([share, ones], -1) - torch.cat([zeros, share], -1)
-        return torch.where((self.samples > 0).view(-1, 1, 1, 1), drawn, exact)
+        # How many of the run's own samples fall below each bound; the differences are the counts of the identities.
+        share = (below * self.share).sum(1)
+        edges = torch.cat([torch.zeros_like(share[..., :1]), share, torch.ones_like(share[..., :1])], -1)
+        drawn = edges[..., 1:] - edges[..., :-1]
+        return torch.where(self.exact, exact, drawn)
 
     def sampled(self, identity: Tensor, models: int, t: int) -> tuple[Tensor, Tensor]:
         """Identities to evaluate and their weights, both [runs, episodes, models, J], for K above `DENSE`."""
@@ -65,16 +68,9 @@ class IdentitySampler:
             drawn = self.points[:, :, t].permute(0, 2, 3, 1)
             most = drawn.shape[-1]
             drawn = torch.searchsorted(bounds, drawn.reshape(runs, episodes, -1)).view(runs, episodes, models, most)
-            share = self._counted() / self.samples.clamp_min(1).unsqueeze(-1)
-            share = share.view(runs, 1, 1, most).expand(-1, episodes, models, -1)
-            exact = (self.samples == 0).view(-1, 1, 1, 1)
-            chosen, weight = _either(exact, chosen, weight, drawn, share)
+            share = self.share.view(runs, 1, 1, most).expand(-1, episodes, models, -1)
+            chosen, weight = _either(self.exact, chosen, weight, drawn, share)
         return chosen.clamp_max(teachers - 1), weight
-
-    def _counted(self) -> Tensor:
-        """[runs, max N1] bool: which of the padded samples belong to the run."""
-        assert self.points is not None
-        return torch.arange(self.points.shape[1]) < self.samples.unsqueeze(-1)
 
 
 def _either(exact: Tensor, chosen: Tensor, weight: Tensor, drawn: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:

@@ -107,9 +107,10 @@ class PersonaModel:
 
 def _likelihood_loss(logits: Tensor, target: Tensor, asked: Tensor) -> Tensor:
     """[runs]: negative log-likelihood (nats) of `target` [runs, n], summed where `asked`."""
-    likelihood = logits.log_softmax(-1).gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    # Where nothing was asked the target is a placeholder and its likelihood may be -inf: select, never multiply.
-    return -torch.where(asked, likelihood, 0.0).sum(-1)
+    # Where nothing was asked the target is a placeholder whose likelihood may be 0: ignored, never multiplied by 0.
+    target = torch.where(asked, target, -100)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
+    return loss.view(asked.shape).sum(-1)
 
 
 class SampledModel:
