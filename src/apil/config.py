@@ -1,0 +1,84 @@
+"""Settings of a run: a frozen record that imports nothing heavy and has no side effects."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from apil.errors import ApilError
+
+Expectation = Literal["monte-carlo", "exact"]
+
+
+def positive(name: str, value: float) -> None:
+    """Refuses what is not a number above zero."""
+    if not (math.isfinite(value) and value > 0):
+        raise ApilError(f"{name} is {value:g}: give a number above 0.")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that determines a run. The same config on the same machine gives the same bytes."""
+
+    task: str
+    """See `apil list`."""
+    teacher: str
+    """A registered name, or members joined by '+': first+last+uniform."""
+    query: str
+    """See `apil list`."""
+    seed: int = 0
+    iterations: int = 1000
+    """Batches of episodes; one update each."""
+    batch: int = 1
+    """Episodes in an iteration."""
+    learning_rate: float = 1e-3
+    expectation: Expectation = "exact"
+    """How the expectation over identities is taken."""
+    samples: int = 5
+    """N1, identities drawn for each model under monte-carlo."""
+    models: int = 10
+    """N2, dropout masks."""
+    hidden: int = 100
+    persona: int = 50
+    dropout: float = 0.2
+    threshold: float | None = None
+    """The query policy's threshold, or the probability of `random`; None where there is none."""
+    sigma: float = 2.0
+    epsilon: float = 0.0
+    gap: float = 0.0
+    """d*_T: the final distance of an agent that always follows the teachers."""
+    weights: tuple[float, ...] | None = None
+    """Of the committee's members; equal if not given."""
+    selection: Literal["episode", "query"] = "episode"
+    """When a member of the committee is drawn."""
+    log_every: int = 20
+    """Iterations between two rows of metrics."""
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "batch", "learning_rate", "samples", "models", "hidden", "persona", "log_every"):
+            positive(name.replace("_", "-"), getattr(self, name))
+        if not 0 <= self.dropout < 1:
+            raise ApilError(f"dropout is {self.dropout:g}: give a rate from 0 to below 1.")
+        if not self.sigma > 1:
+            raise ApilError(f"sigma is {self.sigma:g}: progress needs a factor above 1.")
+        if not self.epsilon >= 0 or not self.gap >= 0:
+            raise ApilError(f"epsilon is {self.epsilon:g} and gap {self.gap:g}: distances are not negative.")
+        if self.threshold is not None and not (math.isfinite(self.threshold) and self.threshold >= 0):
+            raise ApilError(f"threshold is {self.threshold:g}: give a number from 0 up.")
+        if self.expectation not in ("monte-carlo", "exact"):
+            raise ApilError(f"expectation is '{self.expectation}': give monte-carlo or exact.")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a JSON file."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> RunConfig:
+        """The config back from `to_json`; unknown or missing settings are told."""
+        known = {f.name for f in fields(RunConfig)}
+        unknown = sorted(set(values) - known)
+        if unknown or not {"task", "teacher", "query"} <= set(values):
+            raise ApilError(f"Not a run's config (unknown settings: {', '.join(unknown) or 'none'}): use another folder.")
+        weights = values.get("weights")
+        return RunConfig(**{**values, "weights": None if weights is None else tuple(weights)})

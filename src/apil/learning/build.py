@@ -1,0 +1,102 @@
+"""From configs to a stack of agents: the one place where settings become parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.collect import Agents, Group
+from apil.model.persona import ModelSizes, PersonaModel
+from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
+from apil.query.protocol import QueryPolicy, QuerySetup
+from apil.rng import Streams
+from apil.tasks import TASKS
+from apil.tasks.protocol import Task
+from apil.teachers.committee import Committee, committee
+
+Part = TypeVar("Part")
+
+
+def configure_torch() -> None:
+    """One thread: two single-threaded processes beat one with two, and a sum has one order.
+
+    Numbers too small for a full mantissa count as 0: vanishing gradients would otherwise slow Adam down tenfold.
+    """
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+
+
+def committee_of(config: RunConfig) -> Committee:
+    """The teachers of a run."""
+    return committee(config.teacher, config.weights, config.selection)
+
+
+def stack_shape(config: RunConfig) -> tuple[Any, ...]:
+    """Runs with the same shape can be trained as one stack."""
+    return (
+        config.task, len(committee_of(config).members), config.iterations, config.batch, config.learning_rate,
+        config.models, config.hidden, config.persona, config.dropout, config.sigma, config.epsilon, config.gap,
+        config.log_every,
+    )  # fmt: skip
+
+
+def build(configs: Sequence[RunConfig]) -> Agents:
+    """The agents of runs of one `stack_shape`, in the order of `configs`."""
+    first = configs[0]
+    assert len({stack_shape(config) for config in configs}) == 1
+    task: Task[Any] = TASKS.load(first.task)()
+    streams = Streams([config.seed for config in configs])
+    model = PersonaModel(
+        streams,
+        state_size=task.state_size,
+        actions=task.actions,
+        teachers=len(committee_of(first).members),
+        samples=[config.samples if config.expectation == "monte-carlo" else 0 for config in configs],
+        sizes=ModelSizes(first.hidden, first.persona, first.dropout, first.models),
+    )
+    teachers = _groups(configs, committee_of, lambda config, runs: committee_of(config))
+    queries = _groups(configs, lambda config: config.query, lambda config, runs: _query(task, runs))
+    return Agents(streams, task, model, teachers, queries)
+
+
+def _query(task: Task[Any], configs: Sequence[RunConfig]) -> QueryPolicy:
+    first = configs[0]
+    thresholds = [config.threshold for config in configs]
+    if first.query in THRESHOLD_POLICIES and None in thresholds:
+        raise ApilError(
+            f"No threshold is known for '{first.query}' on '{first.task}': run `apil calibrate --task {first.task} "
+            f"--query {first.query}` and pass its file as --calibration, or give --threshold."
+        )
+    setup = QuerySetup(
+        streams=Streams([config.seed for config in configs]),
+        state_size=task.state_size,
+        actions=task.actions,
+        horizon=task.horizon,
+        thresholds=torch.tensor([float("nan") if value is None else value for value in thresholds]),
+        hidden=first.hidden,
+        sigma=first.sigma,
+        epsilon=first.epsilon,
+        gap=first.gap,
+    )
+    policy: QueryPolicy = QUERY_POLICIES.load(first.query)(setup)
+    return policy
+
+
+def _groups(
+    configs: Sequence[RunConfig],
+    key: Callable[[RunConfig], Any],
+    make: Callable[[RunConfig, Sequence[RunConfig]], Part],
+) -> list[Group[Part]]:
+    """The runs that share a key, with the part made for them."""
+    groups = []
+    for value in dict.fromkeys(key(config) for config in configs):
+        places = [place for place, config in enumerate(configs) if key(config) == value]
+        own = [configs[place] for place in places]
+        adjacent = places[-1] - places[0] + 1 == len(places)
+        runs = slice(places[0], places[-1] + 1) if adjacent else torch.tensor(places)
+        groups.append(Group(runs, Streams([config.seed for config in own]), make(own[0], own)))
+    return groups
