@@ -56,7 +56,16 @@ class RunConfig:
     """Iterations between two rows of metrics."""
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "batch", "learning_rate", "samples", "models", "hidden", "persona", "log_every"):
+        for name in (
+            "iterations",
+            "batch",
+            "learning_rate",
+            "samples",
+            "models",
+            "hidden",
+            "persona",
+            "log_every",
+        ):
             positive(name.replace("_", "-"), getattr(self, name))
         if not 0 <= self.dropout < 1:
             raise ApilError(f"dropout is {self.dropout:g}: give a rate from 0 to below 1.")
@@ -79,6 +88,8 @@ class RunConfig:
         known = {f.name for f in fields(RunConfig)}
         unknown = sorted(set(values) - known)
         if unknown or not {"task", "teacher", "query"} <= set(values):
-            raise ApilError(f"Not a run's config (unknown settings: {', '.join(unknown) or 'none'}): use another folder.")
+            raise ApilError(
+                f"Not a run's config (unknown settings: {', '.join(unknown) or 'none'}): use another folder."
+            )
         weights = values.get("weights")
         return RunConfig(**{**values, "weights": None if weights is None else tuple(weights)})

@@ -24,7 +24,6 @@ from apil.types import Uncertainty
 __all__ = ["Uncertainty", "decompose", "decompose_variance", "split_entropy"]
 
 
-
 def decompose(probs: Tensor, weights: Tensor | None = None) -> Uncertainty:
     """Takes the uncertainty of discrete action distributions apart, in bits.
 
@@ -89,7 +88,8 @@ def decompose_variance(means: Tensor, variances: Tensor, weights: Tensor | None 
 
 def _entropy(probs: Tensor) -> Tensor:
     """Shannon entropy of the last axis in nats, with 0 log 0 = 0."""
-    return torch.special.entr(probs).sum(-1)
+    entropy: Tensor = torch.special.entr(probs).sum(-1)
+    return entropy
 
 
 def _check(tensor: Tensor, name: str, shape: str) -> None:
@@ -110,7 +110,9 @@ def _check_sum(tensor: Tensor, axis: int, name: str, over: str, tolerance: float
     error = (sums - 1.0).abs()
     if error.numel() and float(error.max()) > tolerance:
         worst = float(sums[error.argmax()])
-        raise ApilError(f"{name} must sum to 1 over {over} (tolerance {tolerance:g}); one sum is {worst:.6g}: normalise.")
+        raise ApilError(
+            f"{name} must sum to 1 over {over} (tolerance {tolerance:g}); one sum is {worst:.6g}: normalise."
+        )
 
 
 def _checked_weights(values: Tensor, weights: Tensor | None) -> Tensor:

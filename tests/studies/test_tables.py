@@ -52,9 +52,7 @@ class StudyWriter:
         curves = {
             "query_rate": rate,
             "success": np.ones(50) if self.task == "grid" else np.clip(0.15 + 0.8 * learned, 0, 1),
-            "intrinsic": self.noisy(
-                intrinsic * learned + (0.75 * (1 - learned) if query != "never" else 0.7)
-            ),
+            "intrinsic": self.noisy(intrinsic * learned + (0.75 * (1 - learned) if query != "never" else 0.7)),
             "extrinsic": self.noisy(extrinsic * learned * 0.8),
             "model": self.noisy(0.05 * (1 - learned) + 0.2 * extrinsic * learned),
             "answers": answers,
@@ -180,9 +178,9 @@ def test_a_figure_whose_interval_misses_the_papers_number_is_marked(tmp_path: Pa
         cell["extrinsic"] = {"mean": 0.004, "low": 0.004, "high": 0.004}
     (folder / "summary.json").write_text(json.dumps(summary))
     intrinsic, extrinsic = uncertainty_table(read_study(folder)).grids
-    assert dict(intrinsic.rows)["dagger"] == "0.720 [0.700, 0.740]"
-    assert dict(intrinsic.rows)["bc"] == "0.820 [0.800, 0.840] ≠"
-    assert dict(extrinsic.rows)["bc"] == "0.004 [0.004, 0.004]", "0.004 rounds to the paper's 0.00"
+    assert ("dagger", "0.720 [0.700, 0.740]") in intrinsic.rows
+    assert ("bc", "0.820 [0.800, 0.840] ≠") in intrinsic.rows
+    assert ("bc", "0.004 [0.004, 0.004]") in extrinsic.rows, "0.004 rounds to the paper's 0.00"
 
 
 def test_a_task_outside_the_paper_has_no_row_for_it(tmp_path: Path) -> None:

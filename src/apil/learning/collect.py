@@ -16,7 +16,7 @@ from apil.tasks.protocol import Task
 from apil.teachers.protocol import Session, Teacher
 from apil.types import Answer, Belief, Episodes, Observation, Reference, Uncertainty
 
-Part = TypeVar("Part")
+Part_co = TypeVar("Part_co", covariant=True)
 Places = slice | Tensor
 """Some runs of a stack: a slice where they stand side by side (a view, no copy), else their indices."""
 Acting = Literal["training", "alone", "helped"]
@@ -24,14 +24,14 @@ Acting = Literal["training", "alone", "helped"]
 
 
 @dataclass(frozen=True)
-class Group(Generic[Part]):
+class Group(Generic[Part_co]):
     """The runs of a stack that share a part (a teacher, a query policy)."""
 
     runs: Places
     """Their places in the stack."""
     streams: Streams
     """Their random streams."""
-    part: Part
+    part: Part_co
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,7 @@ def collect(agents: Agents, iteration: int, episodes: int, acting: Acting = "tra
     return _episodes(steps, final_distance.clone(), agents.task.success_distance)
 
 
-def _walk(
-    agents: Agents, iteration: int, episodes: int, acting: Acting, prefix: str
-) -> tuple[list[_Step], Tensor]:
+def _walk(agents: Agents, iteration: int, episodes: int, acting: Acting, prefix: str) -> tuple[list[_Step], Tensor]:
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
     draws = streams.draws(f"{prefix}model", iteration)
     model = agents.model.begin(draws, episodes, horizon)
@@ -123,7 +121,11 @@ def _answer(
     if len(sessions) == 1:
         answer = sessions[0].part.answer(seen, reference, asked, t)
     else:
-        answer = Answer(torch.zeros_like(asked, dtype=torch.long), asked.float(), torch.zeros_like(asked, dtype=torch.long))
+        answer = Answer(
+            torch.zeros_like(asked, dtype=torch.long),
+            asked.float(),
+            torch.zeros_like(asked, dtype=torch.long),
+        )
         for group in sessions:
             own = group.part.answer(take(seen, group.runs), take(reference, group.runs), asked[group.runs], t)
             answer.action[group.runs] = own.action

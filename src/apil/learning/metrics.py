@@ -20,7 +20,8 @@ Row = dict[str, Any]
 def step_means(episodes: Episodes) -> dict[str, Tensor]:
     """Sums over the live steps of each uncertainty, each [runs] float64."""
     return {
-        part: torch.where(episodes.live, getattr(episodes.uncertainty, part), 0.0).double().sum((1, 2)) for part in PARTS
+        part: torch.where(episodes.live, getattr(episodes.uncertainty, part), 0.0).double().sum((1, 2))
+        for part in PARTS
     }
 
 

@@ -36,7 +36,7 @@ class IdentitySampler:
 
     @staticmethod
     def draw(draws: Draws, samples: Tensor, episodes: int, horizon: int, models: int) -> IdentitySampler:
-        """Draws for `horizon` steps of `episodes` episodes under `models` models; `samples` [runs] is N1, 0 for exact."""
+        """Draws for `horizon` steps of `episodes` episodes under `models` models; `samples` [runs]: N1, 0 for exact."""
         offset = draws.uniform(horizon, episodes)
         most = int(samples.max())
         points = draws.uniform(most, horizon, episodes, models) if most else None

@@ -59,9 +59,7 @@ class PersonaModel:
         self.policy: Parameters = mlp_parameters(streams, "policy", (inputs, sizes.hidden, actions))
         self.policy["persona"] = initial_normal(streams, "persona", (teachers, sizes.persona))
         # At least two outputs: a product of width 1 takes another kernel. The spare one is cut off before the softmax.
-        self.identity: Parameters = mlp_parameters(
-            streams, "identity", (state_size, sizes.hidden, max(2, teachers))
-        )
+        self.identity: Parameters = mlp_parameters(streams, "identity", (state_size, sizes.hidden, max(2, teachers)))
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> SampledModel:
         """Draws N2 models and the identity samples for one batch of episodes."""
@@ -77,7 +75,8 @@ class PersonaModel:
     def policies(self, features: Tensor, valid: Tensor) -> Tensor:
         """pi(a | s, h(k)) of every teacher without dropout: [runs, n, S] -> [runs, n, K, A]."""
         runs, count, _ = features.shape
-        state, persona = self.policy["w1"].split([self.state_size, self.sizes.persona], dim=1)
+        weight = self.policy["w1"]
+        state, persona = weight[:, : self.state_size], weight[:, self.state_size :]
         hidden = torch.bmm(features, state).unsqueeze(2)
         hidden = torch.relu(hidden + linear(self.policy["persona"], persona, self.policy["b1"]).unsqueeze(1))
         logits = linear(hidden.reshape(runs, count * self.teachers, -1), self.policy["w2"], self.policy["b2"])

@@ -27,7 +27,11 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
-    write_atomically(path, lambda new: new.write_text(text, encoding="utf-8") and None)
+
+    def write(new: Path) -> None:
+        new.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,9 +1,9 @@
 """The folder of a run.
 
-    config.json          all settings, resolved
-    metrics.jsonl        a row each `log_every` iterations
-    model.safetensors    the learned weights
-    evaluation.json      what the trained agent can do
+config.json          all settings, resolved
+metrics.jsonl        a row each `log_every` iterations
+model.safetensors    the learned weights
+evaluation.json      what the trained agent can do
 """
 
 from __future__ import annotations

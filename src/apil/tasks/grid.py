@@ -37,7 +37,7 @@ class Grid:
         self._features[:, self._goal] = _GOAL
         self._features.fill_diagonal_(_AGENT)
         self._valid = self._next >= 0
-        # The agent never moves from the goal (T is exactly the walk's length); a row of a distribution must not be empty.
+        # No agent moves on from the goal (T is the walk's length), but a row of a distribution must not be empty.
         self._valid[self._goal] = True
 
     def reset(self, draws: Draws, episodes: int) -> Tensor:

@@ -48,7 +48,9 @@ class Committee:
         if bad:
             raise ApilError(f"Weight {bad[0]:g} of the committee is not a probability: give numbers from 0 to 1.")
         if abs(sum(self.weights) - 1.0) > 1e-6:
-            raise ApilError(f"The committee's weights {list(self.weights)} sum to {sum(self.weights):g}: they must sum to 1.")
+            raise ApilError(
+                f"The committee's weights {list(self.weights)} sum to {sum(self.weights):g}: they must sum to 1."
+            )
         if self.selection not in ("episode", "query"):
             raise unknown_name("selection rule", self.selection, ("episode", "query"))
 

@@ -20,8 +20,9 @@ class Session(Protocol):
 class Teacher(Protocol):
     """One or several teachers behind one door: who answers is up to them."""
 
-    members: tuple[str, ...]
-    """A name for each of the K identities."""
+    @property
+    def members(self) -> tuple[str, ...]:
+        """A name for each of the K identities."""
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> Session:
         """Opens a batch of `episodes` episodes for every run of `draws`."""

@@ -1,0 +1,354 @@
+"""The command line. Parsing imports nothing heavy; each command imports what it needs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+import tyro
+
+from apil.config import Expectation, RunConfig, positive
+from apil.errors import ApilError
+from apil.query import QUERY_POLICIES
+from apil.tasks import TASKS
+from apil.teachers import TEACHERS
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one agent and save it in a run folder."""
+
+    task: str = "grid"
+    """Where the agent lives; see `apil list`."""
+    teacher: str = "twodifdetm"
+    """Who answers: a name from `apil list`, or members joined by '+', for example first+last+uniform."""
+    query: str = "apil"
+    """When to ask; see `apil list`."""
+    iterations: int = 1000
+    """Batches of episodes, one update each."""
+    seed: int = 0
+    out: Path = Path("runs/demo")
+    """Folder for the run; must not hold anything yet."""
+    batch: int | None = None
+    """Episodes in an iteration; the task's own number if not given."""
+    learning_rate: float = 1e-3
+    expectation: Expectation = "exact"
+    """How the expectation over identities is taken: a sum over all teachers, or the paper's samples."""
+    samples: int = 5
+    """N1: identities drawn for each model under monte-carlo."""
+    models: int = 10
+    """N2: dropout masks, the models that vote."""
+    threshold: float | None = None
+    """Of the query policy; the calibrated one if not given."""
+    calibration: Path | None = None
+    """A file made by `apil calibrate`; overrides the thresholds that ship with apil."""
+    weights: tuple[float, ...] = ()
+    """Probability of each member of the committee; equal if not given."""
+    selection: Literal["episode", "query"] = "episode"
+    """A member is drawn for each episode, or anew for each query."""
+    sigma: float = 2.0
+    """APIL: progress means that the distance shrinks by this factor."""
+    epsilon: float | None = None
+    """APIL: a final distance up to this is a good end; the task's own if not given."""
+    gap: float = 0.0
+    """APIL: the final distance of an agent that always follows the teachers, subtracted from every distance."""
+    log_every: int = 20
+    """Iterations between two rows of metrics."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure a trained agent, alone and with help."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder written by `apil train`."""
+    episodes: int = 1000
+
+
+@dataclass(frozen=True)
+class Study:
+    """Run every query policy with every teacher over several seeds; write tables, figures and a report."""
+
+    task: tyro.conf.Positional[str]
+    """grid or maze."""
+    seeds: int = 5
+    out: Path | None = None
+    """Folder for the results; results/TASK if not given. Finished runs in it are kept."""
+    iterations: int = 1000
+    teachers: tuple[str, ...] = ("detm", "rand", "tworand", "twodifdetm")
+    queries: tuple[str, ...] = QUERY_POLICIES.names()
+    workers: int = 2
+    """Processes, one thread each."""
+    log_every: int = 20
+    """Iterations between two rows of metrics."""
+    expectation: Expectation | None = None
+    """How the expectation over identities is taken; monte-carlo for grid (the paper's), exact elsewhere."""
+    samples: int = 5
+    """N1: identities drawn for each model under monte-carlo."""
+    models: int = 10
+    """N2: dropout masks."""
+    episodes: int = 1000
+    """Evaluation episodes of each run at the end."""
+    calibration: Path | None = None
+    """A file made by `apil calibrate`; overrides the thresholds that ship with apil."""
+
+
+@dataclass(frozen=True)
+class Calibrate:
+    """Find the threshold that brings a policy's query rate with DETM on par with APIL's."""
+
+    task: str = "grid"
+    query: tuple[str, ...] = ("intrun", "extrun", "behvun", "modlun", "errpred", "random")
+    """One or several query policies."""
+    seeds: int = 5
+    """Seeds from 10000 on, outside any study."""
+    iterations: int = 1000
+    out: Path = Path("calibration.json")
+    """File for the thresholds; entries of other tasks and policies in it are kept."""
+
+
+@dataclass(frozen=True)
+class List:
+    """Show tasks, teachers and query policies."""
+
+
+Command = Union[  # noqa: UP007 (tyro reads the annotations of a Union)
+    Annotated[Train, tyro.conf.subcommand("train")],
+    Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
+    Annotated[Study, tyro.conf.subcommand("study")],
+    Annotated[Calibrate, tyro.conf.subcommand("calibrate")],
+    Annotated[List, tyro.conf.subcommand("list")],
+]
+
+
+def main() -> None:
+    """Entry point of `apil`."""
+    command = tyro.cli(Command, prog="apil", description=__doc_cli__)
+    try:
+        if isinstance(command, Train):
+            train(command)
+        elif isinstance(command, Evaluate):
+            evaluate(command)
+        elif isinstance(command, Study):
+            study(command)
+        elif isinstance(command, Calibrate):
+            calibrate(command)
+        else:
+            show_list()
+    except ApilError as error:
+        print(f"apil: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+__doc_cli__ = "Train an agent from several teachers who disagree, and ask them only when asking helps."
+
+
+def resolve(command: Train) -> RunConfig:
+    """The settings of a run, every open one filled in."""
+    from apil.runs.calibration import load_calibration, threshold_of
+
+    positive("iterations", command.iterations)
+    task = TASKS.load(command.task)()
+    QUERY_POLICIES.check(command.query)
+    threshold = command.threshold
+    if threshold is None:
+        threshold = threshold_of(load_calibration(command.calibration), command.task, command.query)
+    return RunConfig(
+        task=command.task,
+        teacher=command.teacher,
+        query=command.query,
+        seed=command.seed,
+        iterations=command.iterations,
+        batch=task.batch if command.batch is None else command.batch,
+        learning_rate=command.learning_rate,
+        expectation=command.expectation,
+        samples=command.samples,
+        models=command.models,
+        threshold=threshold,
+        sigma=command.sigma,
+        epsilon=task.success_distance if command.epsilon is None else command.epsilon,
+        gap=command.gap,
+        weights=command.weights or None,
+        selection=command.selection,
+        log_every=command.log_every,
+    )
+
+
+def train(command: Train) -> None:
+    """`apil train`"""
+    from apil.learning.trainer import Trainer
+    from apil.runs.files import empty_folder
+    from apil.runs.store import save_run
+
+    config = resolve(command)
+    trainer = Trainer([config])
+    empty_folder(command.out, "the run")
+    with _progress() as progress:
+        bar = progress.add_task(f"{config.task}, {config.teacher}, {config.query}", total=config.iterations)
+        trainer.train(lambda done: progress.update(bar, completed=done))
+    save_run(command.out, trainer, 0)
+    last = trainer.rows[0][-1]
+    figures = {name: last[name] for name in ("query_rate", "success", "intrinsic", "extrinsic", "model", "answers")}
+    _print_table(f"At the end of {config.iterations} iterations", figures)
+    _wrote(command.out, f"next: apil evaluate {command.out}")
+
+
+def evaluate(command: Evaluate) -> None:
+    """`apil evaluate`"""
+    from apil.learning.evaluate import evaluate as measure
+    from apil.learning.teacher_model import teacher_models
+    from apil.runs.store import load_run, write_evaluation
+
+    positive("episodes", command.episodes)
+    config, agents = load_run(command.run)
+    with _progress() as progress:
+        bar = progress.add_task("evaluating", total=2 * command.episodes)
+        result = measure(agents, command.episodes, lambda done: progress.update(bar, completed=done))[0]
+    model = teacher_models(agents, min(200, command.episodes))[0]
+    path = write_evaluation(command.run, {**result, "teacher_model": model})
+    _print_table(f"{config.task}, taught by {config.teacher}, query policy {config.query}", result)
+    known = {name: value for name, value in model.items() if isinstance(value, float)}
+    _print_table("Does the agent know its teachers? (divergences in bits)", known)
+    _wrote(path)
+
+
+def study(command: Study) -> None:
+    """`apil study`"""
+    from apil.runs.calibration import load_calibration, threshold_of
+    from apil.runs.files import make_folder
+    from apil.studies.engine import run_cells, unfinished, work_of
+    from apil.studies.folder import claim_folder
+    from apil.studies.plan import plan
+    from apil.studies.report import build_report
+    from apil.studies.summary import write_records
+
+    base = _study_base(command)
+    calibration = load_calibration(command.calibration)
+    queries = tuple(dict.fromkeys(QUERY_POLICIES.check(query) for query in command.queries))
+    thresholds = {query: threshold_of(calibration, command.task, query) for query in queries}
+    cells = plan(base, tuple(dict.fromkeys(command.teachers)), queries, command.seeds, thresholds)
+    out = command.out or Path("results") / command.task
+    claim_folder(out, command.task)
+    make_folder(out / "runs")
+    todo = unfinished(cells, out / "runs")
+    print(f"{len(cells)} runs, {len(cells) - len(todo)} of them finished before, in {out / 'runs'}")
+    with _progress() as progress:
+        bar = progress.add_task(f"study {command.task}", total=max(1, work_of(todo)))
+        run_cells(todo, out / "runs", command.episodes, command.workers, lambda n: progress.advance(bar, n))
+    print("Writing tables, figures and the report")
+    known = {query: calibration[command.task][query] for query in queries if thresholds[query] is not None}
+    write_records(cells, out, known)
+    build_report(out)
+    _wrote(out, f"open {out / 'report.html'}")
+
+
+def _study_base(command: Study) -> RunConfig:
+    """The settings that all runs of a study share."""
+    from apil.learning.build import committee_of
+
+    for name in ("seeds", "workers", "episodes"):
+        positive(name, getattr(command, name))
+    if not command.teachers or not command.queries:
+        raise ApilError("A study needs at least one teacher and one query policy: see `apil list`.")
+    paper = "monte-carlo" if command.task == "grid" else "exact"
+    base = resolve(
+        Train(
+            task=command.task,
+            teacher=command.teachers[0],
+            query="never",
+            iterations=command.iterations,
+            expectation=command.expectation or paper,  # type: ignore[arg-type]
+            samples=command.samples,
+            models=command.models,
+            log_every=command.log_every,
+        )
+    )
+    for teacher in command.teachers:
+        committee_of(RunConfig(task=command.task, teacher=teacher, query="never"))
+    return base
+
+
+def calibrate(command: Calibrate) -> None:
+    """`apil calibrate`"""
+    from apil.runs.calibration import load_calibration
+    from apil.runs.files import read_json, write_json
+    from apil.studies.calibrate import calibrate as find
+
+    positive("seeds", command.seeds)
+    for query in command.query:
+        QUERY_POLICIES.check(query)
+    base = resolve(Train(task=command.task, teacher="detm", query="apil", iterations=command.iterations))
+    if command.out.exists():
+        load_calibration(command.out)
+    with _progress() as progress:
+        bar = progress.add_task(f"calibrating on {command.task}", total=None)
+        found = find(
+            base,
+            command.query,
+            command.seeds,
+            lambda done, total: progress.update(bar, completed=done, total=total),
+        )
+    saved = read_json(command.out) if command.out.exists() else {}
+    saved[command.task] = {**saved.get(command.task, {}), **found}
+    write_json(command.out, saved)
+    for query, entry in found.items():
+        print(f"{query:8} {entry['threshold']:<10g} {entry['how']}")
+    _wrote(command.out, f"use it with --calibration {command.out}")
+
+
+def show_list() -> None:
+    """`apil list`"""
+    for title, registry in (("Tasks", TASKS), ("Teachers", TEACHERS), ("Query policies", QUERY_POLICIES)):
+        print(title)
+        for entry in registry:
+            print(f"  {entry.name:12} {entry.summary}")
+        print()
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """A progress bar with the time left."""
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns) as progress:
+        yield progress
+
+
+def _print_table(title: str, figures: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in figures.items():
+        table.add_row(name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value))
+    Console().print(table)
+
+
+def _wrote(path: Path, then: str = "") -> None:
+    print(f"Wrote {path}" + (f" ({then})" if then else ""))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Thresholds by measurement: the query rate over a whole run with DETM on par with APIL's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.trainer import Trainer
+from apil.query import THRESHOLD_POLICIES
+
+FIRST_SEED = 10_000
+"""Seeds of calibration start here, far from those of any study."""
+UNCALIBRATED = {"extrun": 0.005}
+"""DETM is one teacher: it has no extrinsic uncertainty to bring on par. A small constant instead."""
+_ROUNDS, _POINTS = 3, 8
+_LOWEST = 1e-5
+
+
+def calibrate(
+    base: RunConfig,
+    queries: Sequence[str],
+    seeds: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, dict[str, Any]]:
+    """The threshold of each query policy on the task of `base`, and how it was found.
+
+    Runs APIL for the target rate, then in three rounds a stack of candidates, eight thresholds at once, each round
+    between the two neighbours of the last best. `progress` is told the rounds done and their total.
+    """
+    for query in queries:
+        if query not in THRESHOLD_POLICIES:
+            raise ApilError(f"'{query}' has no threshold. Policies to calibrate: {', '.join(THRESHOLD_POLICIES)}.")
+    total = 1 + _ROUNDS * sum(query not in ("random", *UNCALIBRATED) for query in queries)
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    target = _rates(base, "apil", [None], seeds)[0]
+    tick()
+    found: dict[str, dict[str, Any]] = {}
+    setting = f"DETM, {seeds} seeds from {FIRST_SEED}, {base.iterations} iterations"
+    for query in queries:
+        if query in UNCALIBRATED:
+            how = "Not calibrated: DETM is one teacher and has no extrinsic uncertainty. A small constant."
+            found[query] = {"threshold": UNCALIBRATED[query], "how": how}
+        elif query == "random":
+            how = f"APIL's query rate over the whole run ({setting})."
+            found[query] = {"threshold": round(target, 6), "query_rate": target, "target": target, "how": how}
+        else:
+            threshold, rate = _search(base, query, target, seeds, tick)
+            how = f"Query rate over the whole run {rate:.4f}, APIL's {target:.4f} ({setting})."
+            found[query] = {"threshold": threshold, "query_rate": rate, "target": target, "how": how}
+    return found
+
+
+def _search(base: RunConfig, query: str, target: float, seeds: int, tick: Callable[[], None]) -> tuple[float, float]:
+    """The candidate whose rate is nearest to the target, and its rate."""
+    tried: dict[float, float] = {}
+    low, high = _LOWEST, 1.0
+    for _ in range(_ROUNDS):
+        candidates = [float(f"{value:.4g}") for value in np.geomspace(low, high, _POINTS)]
+        new = [value for value in candidates if value not in tried]
+        tried.update(zip(new, _rates(base, query, new, seeds), strict=True))
+        ordered = sorted(tried)
+        best = min(ordered, key=lambda value: (abs(tried[value] - target), value))
+        place = ordered.index(best)
+        low, high = ordered[max(place - 1, 0)], ordered[min(place + 1, len(ordered) - 1)]
+        tick()
+    return best, tried[best]
+
+
+def _rates(base: RunConfig, query: str, thresholds: Sequence[float | None], seeds: int) -> list[float]:
+    """The query rate over the whole run for each threshold, averaged over seeds; all runs in one stack."""
+    configs = [
+        replace(base, teacher="detm", query=query, threshold=threshold, seed=FIRST_SEED + seed)
+        for threshold in thresholds
+        for seed in range(seeds)
+    ]
+    trainer = Trainer(configs)
+    trainer.train()
+    rates = [sum(r["query_rate"] * r["steps"] for r in rows) / sum(r["steps"] for r in rows) for rows in trainer.rows]
+    return [fmean(rates[place : place + seeds]) for place in range(0, len(rates), seeds)]

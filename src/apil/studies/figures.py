@@ -1,0 +1,394 @@
+"""The figures of a study, drawn from its records alone; nothing here keeps global plotting state."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from apil.studies.records import Curves, Study, TeacherModel, in_order
+from apil.studies.statistics import Floats, bands, principal_plane
+
+WIDTH = 6.6
+"""Inches. Narrow on purpose: letters stay readable when a telephone shows the whole width."""
+
+_RC: Any = {
+    "font.size": 9,
+    "axes.titlesize": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "figure.titlesize": 11,
+    "svg.hashsalt": "apil",
+}
+
+Style = dict[str, Any]
+
+
+def _style(color: str, dashes: str | tuple[int, tuple[float, ...]] = "-", width: float = 1.5) -> Style:
+    """A line; thin ones lie over thick ones, so that both are seen where they coincide."""
+    return {"color": color, "linestyle": dashes, "linewidth": width, "zorder": 5 - width}
+
+
+_DOTTED = (0, (1, 1.2))
+_DASHED = (0, (4, 1.6))
+_DOT_DASHED = (0, (4, 1.3, 1, 1.3))
+
+_QUERY_STYLES = {
+    "bc": _style("#000000", _DOTTED, 1.8),
+    "dagger": _style("#999999", width=2.6),
+    "intrun": _style("#d55e00"),
+    "extrun": _style("#009e73", _DOT_DASHED),
+    "behvun": _style("#e69f00", _DASHED),
+    "modlun": _style("#cc79a7"),
+    "errpred": _style("#56b4e9", _DASHED),
+    "apil": _style("#0072b2", width=2.4),
+    "random": _style("#8a7a1f", _DOT_DASHED),
+    "never": _style("#882255", _DOTTED, 1.8),
+}
+_QUERY_MARKERS = dict(zip(_QUERY_STYLES, "xsv+^Dho*<", strict=True))
+_TEACHER_STYLES = {
+    "detm": _style("#000000"),
+    "rand": _style("#d55e00", width=2.2),
+    "tworand": _style("#56b4e9", _DASHED),
+    "twodifdetm": _style("#0072b2", _DOT_DASHED, 1.8),
+}
+_OTHER_COLOURS = ("#117733", "#aa4499", "#661100", "#6699cc")
+
+
+def _styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
+    """The fixed style of a known name; a thin line in a colour of its own for any other."""
+    if name in styles:
+        return styles[name]
+    others = [other for other in names if other not in styles]
+    return _style(_OTHER_COLOURS[others.index(name) % len(_OTHER_COLOURS)], width=1.2)
+
+
+@dataclass(frozen=True)
+class Plate:
+    """One figure: what it shows, how to read it, and how to draw it."""
+
+    name: str
+    """File name without its ending."""
+    title: str
+    caption: str
+    draw: Callable[[Study], Figure | None]
+    """None when the study lacks the records."""
+
+
+def render(plate: Plate, study: Study) -> dict[str, bytes]:
+    """The figure as `png` and `svg`, the same bytes every time; empty when the study lacks the records."""
+    with matplotlib.rc_context(_RC):
+        figure = plate.draw(study)
+        if figure is None:
+            return {}
+        figure.suptitle(f"{plate.title} ({study.task})")
+        png = _saved(figure, format="png", dpi=150, metadata={"Software": None})
+        figure.set_layout_engine("none")  # the layout just found serves both formats
+        return {"png": png, "svg": _saved(figure, format="svg", metadata={"Date": None})}
+
+
+def _saved(figure: Figure, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, facecolor="white", **options)
+    return buffer.getvalue()
+
+
+def _panels(rows: int, columns: int, row_height: float, **share: Any) -> tuple[Figure, list[list[Axes]]]:
+    figure = Figure(figsize=(WIDTH, 0.9 + row_height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **share).tolist()
+
+
+def _panel_each(names: Sequence[str], row_height: float, x: str, y: str) -> tuple[Figure, list[Axes]]:
+    """A panel for each teacher, two in a row, all on the same scales and with the same two labels."""
+    columns = min(2, len(names))
+    rows = -(-len(names) // columns)
+    figure, axes = _panels(rows, columns, row_height, sharex=True, sharey=True)
+    panels = figure.axes
+    for panel in panels[len(names) :]:
+        panel.set_visible(False)
+    for panel, name in zip(panels, names, strict=False):
+        panel.set_title(f"teacher {name}")
+    for panel in panels[len(names) - columns : len(names)]:
+        panel.tick_params(labelbottom=True)
+        panel.set_xlabel(x)
+    for row in axes:
+        row[0].set_ylabel(y)
+    return figure, panels[: len(names)]
+
+
+def _band(panel: Axes, curves: Curves, quantity: str, label: str, style: Style) -> None:
+    """A mean line with its band; nothing when there are no entries."""
+    iterations, values = curves.over_training(quantity)
+    _line(panel, iterations, values, label, style)
+
+
+def _line(panel: Axes, x: Floats, values: Floats, label: str, style: Style, shade: float = 0.16) -> None:
+    if not np.isfinite(values).any():
+        return
+    found = bands(values)
+    marker = "o" if len(x) == 1 else None
+    panel.plot(x, found.mean, label=label, marker=marker, markersize=3, **style)
+    panel.fill_between(x, found.low, found.high, color=style["color"], alpha=shade, linewidth=0)
+
+
+def _legend(figure: Figure, columns: int) -> None:
+    """One legend below all panels, an entry for each label."""
+    found: dict[str, Any] = {}
+    for panel in figure.axes:
+        handles, labels = panel.get_legend_handles_labels()
+        found |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in found}
+    names = in_order(found)
+    handles = [found[name] for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, handlelength=2.8)
+
+
+_QUANTITIES = ("model", "extrinsic", "intrinsic", "behavioral", "total")
+
+
+def draw_uncertainty(study: Study) -> Figure | None:
+    """Five kinds of uncertainty (rows) for a few trainers (columns), a line for each teacher."""
+    trained = study.metrics.names("query")
+    trainers = [name for name in ("dagger", "apil", "intrun") if name in trained] or trained[:3]
+    if not trainers:
+        return None
+    figure, axes = _panels(len(_QUANTITIES), len(trainers), 1.55, sharex=True, sharey="row")
+    teachers = study.metrics.names("teacher")
+    for row, quantity in enumerate(_QUANTITIES):
+        axes[row][0].set_ylabel(f"{quantity} (bits)")
+        for panel, trainer in zip(axes[row], trainers, strict=True):
+            for teacher in teachers:
+                style = _styled(teacher, _TEACHER_STYLES, teachers)
+                _band(panel, study.metrics.where(teacher=teacher, query=trainer), quantity, teacher, style)
+                _mark_expectation(panel, study, teacher, quantity, style)
+    for panel, trainer in zip(axes[0], trainers, strict=True):
+        panel.set_title(f"trained by {trainer}")
+    for panel in axes[-1]:
+        panel.set_xlabel("training iteration")
+    _legend(figure, 4)
+    return figure
+
+
+def _mark_expectation(panel: Axes, study: Study, teacher: str, quantity: str, style: Style) -> None:
+    """A triangle at the right edge where a perfect copy of the teacher would stand."""
+    value = study.expectations.get(teacher, {}).get(quantity)
+    if isinstance(value, float | int):
+        place = panel.get_yaxis_transform()
+        panel.plot([1.0], [value], marker="<", markersize=5, color=style["color"], transform=place, clip_on=False)
+
+
+def draw_query_rate(study: Study) -> Figure | None:
+    """Query rate over training, a panel for each teacher, a line for each query policy."""
+    teachers, queries = study.metrics.names("teacher"), study.metrics.names("query")
+    if not teachers:
+        return None
+    rate = "query rate (share of steps)"
+    figure, panels = _panel_each(teachers, 2.5, "training iteration", rate)
+    for panel, teacher in zip(panels, teachers, strict=True):
+        for query in queries:
+            style = _styled(query, _QUERY_STYLES, queries)
+            _band(panel, study.metrics.where(teacher=teacher, query=query), "query_rate", query, style)
+        panel.set_ylim(-0.03, 1.05)
+    _legend(figure, 5)
+    return figure
+
+
+_SAMPLE_COLOURS = ("#f0b429", "#f08a24", "#dd5a3a", "#b83b6b", "#6a1b6e", "#2d0b45")
+
+
+def draw_model_samples(study: Study) -> Figure | None:
+    """Model uncertainty over training, a line for each number of identity samples, on two scales."""
+    if study.samples is None:
+        return None
+    counts = sorted(study.samples.names("samples"), key=lambda name: int(name) if name.isdigit() else 10**9)
+    figure, axes = _panels(1, 2, 3.2, sharex=True)
+    for panel in axes[0]:
+        for rank, count in enumerate(counts):
+            colour = _SAMPLE_COLOURS[min(rank, len(_SAMPLE_COLOURS) - 1)]
+            style = _style(colour, width=1.8) if count.isdigit() else _style("#0072b2", _DASHED, 2.4)
+            label = {"1": "1 sample", "exact": "exact sum"}.get(count, f"{count} samples")
+            _band(panel, study.samples.where(samples=count), "model", label, style)
+        panel.set_xlabel("training iteration")
+    axes[0][0].set_title("linear scale")
+    _set_log_scale(axes[0][1], study.samples.numbers["model"])
+    axes[0][0].set_ylabel("model uncertainty (bits)")
+    _legend(figure, 3)
+    return figure
+
+
+def _set_log_scale(panel: Axes, values: Floats) -> None:
+    """A logarithmic vertical axis of at most five decades; left linear when no value is above zero."""
+    positive = values[values > 0]
+    if positive.size:
+        panel.set_title("logarithmic scale")
+        panel.set_yscale("log", nonpositive="clip")
+        panel.set_ylim(bottom=max(panel.get_ylim()[0], positive.max() * 1e-5))
+
+
+def draw_success_answers(study: Study) -> Figure | None:
+    """Success against the answers used so far; the marker is success alone at the end."""
+    teachers = study.teachers
+    if not teachers:
+        return None
+    figure, panels = _panel_each(teachers, 2.6, "answers so far (log. above 10)", "success (share of episodes)")
+    for panel, teacher in zip(panels, teachers, strict=True):
+        for query in study.queries:
+            style = _styled(query, _QUERY_STYLES, study.queries)
+            _success_curve(panel, study.metrics.where(teacher=teacher, query=query), style)
+            _success_marker(panel, study, teacher, query, style["color"])
+        panel.set_xscale("symlog", linthresh=10, linscale=0.4)
+        panel.set_xlim(left=-3)
+        panel.set_ylim(-0.04, 1.06)
+    _legend(figure, 5)
+    return figure
+
+
+def _success_curve(panel: Axes, curves: Curves, style: Style) -> None:
+    _, answers = curves.over_training("answers")
+    _, success = curves.over_training("success")
+    if answers.size:
+        thin = style | {"linewidth": 1.0}
+        _line(panel, bands(answers).mean, success, "_nolegend_", thin, shade=0.10)
+
+
+def _success_marker(panel: Axes, study: Study, teacher: str, query: str, colour: str) -> None:
+    cell = study.cell(teacher, query)
+    answers, success = cell.figure("answers"), cell.figure("success_alone")
+    if not (answers.known and success.known):
+        return
+    panel.errorbar(
+        [answers.mean],
+        [success.mean],
+        xerr=[[answers.mean - answers.low], [answers.high - answers.mean]],
+        yerr=[[success.mean - success.low], [success.high - success.mean]],
+        fmt=_QUERY_MARKERS.get(query, "o"),
+        color=colour,
+        markersize=7,
+        markerfacecolor="none",
+        markeredgewidth=1.5,
+        elinewidth=1.0,
+        zorder=4,
+        label=query,
+    )
+
+
+def draw_personas(study: Study) -> Figure | None:
+    """Learned persona vectors in the plane: committees in rows, trainers in columns."""
+    committees = [model for model in study.models if len(model.members) > 1]
+    trained = in_order(model.query for model in committees)
+    trainers = [name for name in ("dagger", "apil") if name in trained] or trained[:2]
+    models = [model for model in committees if model.query in trainers]
+    teachers = in_order(model.teacher for model in models)
+    if not teachers:
+        return None
+    figure, axes = _panels(len(teachers), len(trainers), 2.7, sharex="row", sharey="row")
+    for row, teacher in zip(axes, teachers, strict=True):
+        runs = [model for model in models if model.teacher == teacher]
+        points, shares = principal_plane([model.personas for model in runs])
+        for panel, trainer in zip(row, trainers, strict=True):
+            mine = [(run, place) for run, place in zip(runs, points, strict=True) if run.query == trainer]
+            _scatter_personas(panel, mine)
+            panel.set_title(f"{teacher}, trained by {trainer}")
+            panel.set_xlabel(f"first axis ({shares[0]:.0%} of the variance)")
+        row[0].set_ylabel(f"second axis ({shares[1]:.0%})")
+    _legend(figure, 4)
+    return figure
+
+
+_MEMBER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
+
+
+def _scatter_personas(panel: Axes, runs: Sequence[tuple[TeacherModel, Floats]]) -> None:
+    for model, places in runs:
+        panel.plot(places[:, 0], places[:, 1], color="#b5b5b5", linewidth=0.8, zorder=1)
+        for rank in range(len(model.members)):
+            panel.scatter(
+                places[rank, 0],
+                places[rank, 1],
+                s=24,
+                color=_MEMBER_COLOURS[rank % len(_MEMBER_COLOURS)],
+                marker="os^D"[rank % 4],
+                label=f"member {rank + 1}",
+                zorder=2,
+            )
+
+
+def draw_query_objective(study: Study) -> Figure | None:
+    """The two terms of the query objective of APIL over training, a panel for each teacher."""
+    if study.objective is None:
+        return None
+    teachers = study.objective.names("teacher")
+    figure, panels = _panel_each(teachers, 2.3, "training iteration", "probability")
+    for panel, teacher in zip(panels, teachers, strict=True):
+        curves = study.objective.where(teacher=teacher)
+        _band(
+            panel,
+            curves,
+            "query_on_progress",
+            "asks although it makes progress",
+            _style("#0072b2", width=2.0),
+        )
+        _band(panel, curves, "no_progress", "makes no progress", _style("#d55e00", _DASHED, 2.0))
+        panel.set_ylim(-0.03, 1.05)
+    _legend(figure, 2)
+    return figure
+
+
+PLATES = (
+    Plate(
+        "figure_uncertainty",
+        "Uncertainty of the agent over training",
+        "A row for each kind of uncertainty, a column for each trainer (the query policy that chose the "
+        "training data), a line for each teacher. Triangles at the right edge mark a perfect copy of the "
+        "teacher. Behavioral is intrinsic plus extrinsic; total is behavioral plus model.",
+        draw_uncertainty,
+    ),
+    Plate(
+        "figure_query_rate",
+        "How often each query policy asks over training",
+        "Lower is cheaper; a line that stays high marks a rule that keeps asking to the end. "
+        "Points average the steps since the previous point; there is no other smoothing.",
+        draw_query_rate,
+    ),
+    Plate(
+        "figure_model_samples",
+        "Model uncertainty and the number of samples",
+        "Teacher twodifdetm. True model uncertainty falls as the agent learns. Sampling teacher identities "
+        "adds an error that grows with the differences between teachers, most with few samples; the exact "
+        "sum has none.",
+        draw_model_samples,
+    ),
+    Plate(
+        "figure_success_answers",
+        "What the teachers' answers buy",
+        "Markers, the result: success of the trained agent alone, against all answers it used. Lines: "
+        "success during training, with the help asked for. Up and to the left is better.",
+        draw_success_answers,
+    ),
+    Plate(
+        "figure_personas",
+        "Learned persona vectors",
+        "Each point is a member of a committee as one run knows it; a grey line joins the members of a "
+        "run. The longer the line, the more the run tells its teachers apart. The two axes are the "
+        "principal axes of all points of a row. Vectors start at random, so places of different runs "
+        "cannot be compared.",
+        draw_personas,
+    ),
+    Plate(
+        "figure_query_objective",
+        "The two terms of APIL's query objective",
+        "Solid: probability of a step at which the agent asks although the episode makes progress. Dashed: "
+        "probability of a step from which no progress is made. The objective is their sum; lower is better.",
+        draw_query_objective,
+    ),
+)
+"""All figures, in the order of the report."""

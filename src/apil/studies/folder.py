@@ -1,0 +1,28 @@
+"""The folder of a study: it holds one study and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from apil.errors import ApilError
+from apil.runs.files import make_folder, read_json, write_json
+
+_MARK = "study.json"
+
+
+def claim_folder(out: Path, task: str) -> None:
+    """Makes `out` the folder of a study of `task`; refuses one that holds something else."""
+    remedy = "choose another --out, or remove it."
+    if out.exists() and not out.is_dir():
+        raise ApilError(f"{out} is a file, not a folder: {remedy}")
+    if out.is_dir() and any(out.iterdir()):
+        mark = out / _MARK
+        if not mark.is_file():
+            raise ApilError(f"{out} holds something that is not a study of apil: {remedy}")
+        held = read_json(mark)
+        other = held.get("task") if isinstance(held, dict) else None
+        if other != task:
+            raise ApilError(f"{out} holds a study of '{other}', not of '{task}': {remedy}")
+        return
+    make_folder(out)
+    write_json(out / _MARK, {"task": task})

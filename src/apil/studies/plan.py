@@ -1,0 +1,74 @@
+"""A study as data: which runs it is made of, and how they are stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, product
+
+from apil.config import RunConfig
+from apil.learning.build import stack_shape
+
+SAMPLE_SIZES = (1, 5, 10, 20, 50)
+"""N1 of the figure on sampling uncertainty; the exact expectation is its last line."""
+_STACK = 64
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study."""
+
+    config: RunConfig
+    folder: str
+    """Name of the run's folder."""
+    samples: str | None = None
+    """Set for the runs that vary the number of samples: '1', '5', ... or 'exact'."""
+
+
+def plan(
+    base: RunConfig,
+    teachers: Sequence[str],
+    queries: Sequence[str],
+    seeds: int,
+    thresholds: dict[str, float | None],
+) -> list[Cell]:
+    """All runs of a study: every query policy with every teacher and seed, and those of the sampling figure."""
+    cells = [
+        Cell(
+            replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query)),
+            f"{teacher}-{query}-{seed}",
+        )
+        for teacher, query, seed in product(teachers, queries, range(seeds))
+    ]
+    if "twodifdetm" in teachers and "dagger" in queries:
+        cells += [_sampling(base, size, seed) for size, seed in product((*SAMPLE_SIZES, None), range(seeds))]
+    return cells
+
+
+def _sampling(base: RunConfig, size: int | None, seed: int) -> Cell:
+    name = "exact" if size is None else str(size)
+    config = replace(
+        base,
+        teacher="twodifdetm",
+        query="dagger",
+        seed=seed,
+        expectation="exact" if size is None else "monte-carlo",
+        samples=base.samples if size is None else size,
+    )
+    return Cell(config, f"samples-{name}-{seed}", name)
+
+
+def stacks(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """The cells in stacks of equal shape and of at most 64 runs, largest first.
+
+    Runs with the same query policy stand side by side, so that a policy reads its runs without a copy. How the cells
+    are stacked changes no result.
+    """
+    ordered = sorted(cells, key=lambda cell: (repr(stack_shape(cell.config)), cell.config.query, cell.folder))
+    made = []
+    for _, group in groupby(ordered, key=lambda cell: stack_shape(cell.config)):
+        runs = list(group)
+        parts = -(-len(runs) // _STACK)
+        size = -(-len(runs) // parts)
+        made += [runs[place : place + size] for place in range(0, len(runs), size)]
+    return sorted(made, key=lambda stack: -len(stack) * len(stack_shape(stack[0].config)))

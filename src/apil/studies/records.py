@@ -1,0 +1,242 @@
+"""The saved records of a study, read and checked. Tables, figures and report are made from these alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apil.errors import ApilError
+from apil.studies.statistics import UNKNOWN, Estimate, Floats, from_json
+
+TEACHERS = ("detm", "rand", "tworand", "twodifdetm")
+"""The paper's teachers, in the order in which every table and figure shows them."""
+
+QUERIES = ("bc", "dagger", "intrun", "extrun", "behvun", "modlun", "errpred", "apil", "random", "never")
+"""The query policies, in the order in which every table and figure shows them."""
+
+_METRICS = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total", "answers")
+_OBJECTIVE = ("query_on_progress", "no_progress")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Figures logged over training, one entry a run and logged iteration."""
+
+    labels: Mapping[str, NDArray[np.str_]]
+    """What an entry belongs to, each [entries]: teacher, query and the like."""
+    numbers: Mapping[str, Floats]
+    """Each [entries]: seed, iteration and the logged figures."""
+
+    def names(self, label: str) -> list[str]:
+        """The values that a label takes, in the order of tables and figures."""
+        return in_order(self.labels[label].tolist())
+
+    def where(self, **wanted: str) -> Curves:
+        """The entries whose labels have the wanted values."""
+        keep = np.ones(len(self.numbers["seed"]), dtype=bool)
+        for label, value in wanted.items():
+            keep &= self.labels[label] == value
+        return Curves(
+            {name: column[keep] for name, column in self.labels.items()},
+            {name: column[keep] for name, column in self.numbers.items()},
+        )
+
+    def over_training(self, figure: str) -> tuple[Floats, Floats]:
+        """Iterations [points] and the figure [seeds, points]; NaN where a run has no entry."""
+        iterations, point = np.unique(self.numbers["iteration"], return_inverse=True)
+        seeds, run = np.unique(self.numbers["seed"], return_inverse=True)
+        values = np.full((len(seeds), len(iterations)), np.nan)
+        values[run, point] = self.numbers[figure]
+        return iterations, values
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One teacher and one query policy, over all seeds."""
+
+    teacher: str
+    query: str
+    figures: Mapping[str, Estimate]
+
+    def figure(self, name: str) -> Estimate:
+        """A figure by name; unknown when the study did not record it."""
+        return self.figures.get(name, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class TeacherModel:
+    """What one trained agent holds about its teachers."""
+
+    teacher: str
+    query: str
+    seed: int
+    members: tuple[str, ...]
+    personas: Floats
+    """[K, persona size]"""
+    persona_js: float
+    """Divergence between the behaviours learned for the members, bits; NaN for a single teacher."""
+    mixture_js: float
+    """Divergence between the agent's mean policy and the committee's, bits."""
+    identity_calibration_error: float
+    """Distance between the predicted and the true chance of each identity; NaN for a single teacher."""
+    identity_mean: Floats
+    """[K] mean predicted chance of each identity."""
+    identity_true: Floats
+    """[K] true chance of each identity."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The threshold of a query policy, and how it was found."""
+
+    value: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that a study recorded."""
+
+    task: str
+    seeds: int
+    iterations: int
+    expectation: str
+    """How the expectation over teacher identities was computed."""
+    cells: tuple[Cell, ...]
+    metrics: Curves
+    samples: Curves | None
+    """Runs that differ only in the number of identity samples; label `samples`."""
+    objective: Curves | None
+    """The two terms of the query objective of `apil`."""
+    expectations: Mapping[str, Mapping[str, float]]
+    """Intrinsic and extrinsic uncertainty of a perfect copy, by teacher, bits."""
+    models: tuple[TeacherModel, ...]
+    thresholds: Mapping[str, Threshold]
+
+    @property
+    def teachers(self) -> list[str]:
+        """The teachers of the study, in the order of tables and figures."""
+        return in_order(cell.teacher for cell in self.cells)
+
+    @property
+    def queries(self) -> list[str]:
+        """The query policies of the study, in the order of tables and figures."""
+        return in_order(cell.query for cell in self.cells)
+
+    def cell(self, teacher: str, query: str) -> Cell:
+        """The cell of a teacher and a query policy; one without figures when the study has none."""
+        found = (cell for cell in self.cells if (cell.teacher, cell.query) == (teacher, query))
+        return next(found, Cell(teacher, query, {}))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Names without repeats: the known ones in their fixed order, then the others as they come."""
+    given = list(dict.fromkeys(names))
+    known = (*TEACHERS, *QUERIES)
+    return sorted(given, key=lambda name: known.index(name) if name in known else len(known))
+
+
+def read_study(folder: Path) -> Study:
+    """Read the records of a study folder. Only `summary.json` and `metrics.csv` have to be there."""
+    if not folder.is_dir():
+        raise ApilError(f"No study folder '{folder}'. Give the folder that a study was written to.")
+    for name in ("summary.json", "metrics.csv"):
+        if not (folder / name).is_file():
+            raise ApilError(f"No '{name}' in '{folder}': it is not the folder of a finished study.")
+    try:
+        return _study(folder)
+    except ApilError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ApilError(f"The records in '{folder}' are not as expected: {error!r}. Run the study again.") from error
+
+
+def _study(folder: Path) -> Study:
+    summary = _json(folder / "summary.json")
+    about_teachers = _json(folder / "teachers.json")
+    seeds = summary["seeds"]
+    return Study(
+        task=summary["task"],
+        seeds=len(seeds) if isinstance(seeds, list) else int(seeds),
+        iterations=int(summary["iterations"]),
+        expectation=str(summary["expectation"]),
+        cells=tuple(_cell(entry) for entry in summary["cells"]),
+        metrics=_curves(folder / "metrics.csv", ("teacher", "query"), _METRICS),
+        samples=_optional_curves(folder / "samples.csv", ("teacher", "query", "samples"), _METRICS),
+        objective=_optional_curves(folder / "query_objective.csv", ("teacher", "query"), _OBJECTIVE),
+        expectations={entry["teacher"]: entry for entry in about_teachers.get("expectations", [])},
+        models=tuple(_model(entry) for entry in about_teachers.get("models", [])),
+        thresholds={
+            query: Threshold(float(entry["threshold"]), entry["how"])
+            for query, entry in _json(folder / "thresholds.json").items()
+        },
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty when the file is absent."""
+    if not path.is_file():
+        return {}
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ApilError(f"'{path}' is not JSON: {error}. Run the study again.") from error
+    if not isinstance(data, dict):
+        raise ApilError(f"'{path}' holds a {type(data).__name__}, not an object. Run the study again.")
+    return data
+
+
+def _cell(entry: Mapping[str, Any]) -> Cell:
+    figures = {name: from_json(value) for name, value in entry.items() if isinstance(value, dict)}
+    return Cell(entry["teacher"], entry["query"], figures)
+
+
+def _model(entry: Mapping[str, Any]) -> TeacherModel:
+    return TeacherModel(
+        teacher=entry["teacher"],
+        query=entry["query"],
+        seed=int(entry["seed"]),
+        members=tuple(entry["members"]),
+        personas=np.asarray(entry["personas"], dtype=np.float64),
+        persona_js=_number(entry["persona_js"]),
+        mixture_js=_number(entry["mixture_js"]),
+        identity_calibration_error=_number(entry["identity_calibration_error"]),
+        identity_mean=np.asarray(entry["identity_mean"], dtype=np.float64),
+        identity_true=np.asarray(entry["identity_true"], dtype=np.float64),
+    )
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _optional_curves(path: Path, labels: Sequence[str], figures: Sequence[str]) -> Curves | None:
+    """The curves, or None when the file is absent or has no rows."""
+    if not path.is_file():
+        return None
+    curves = _curves(path, labels, figures)
+    return curves if curves.numbers["seed"].size else None
+
+
+def _curves(path: Path, labels: Sequence[str], figures: Sequence[str]) -> Curves:
+    numbers = ("seed", "iteration", *figures)
+    with path.open(newline="", encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        missing = sorted({*labels, *numbers} - set(reader.fieldnames or ()))
+        if missing:
+            raise ApilError(f"'{path}' lacks the columns {', '.join(missing)}. Run the study again.")
+        rows = list(reader)
+    try:
+        return Curves(
+            {name: np.array([row[name] for row in rows], dtype=np.str_) for name in labels},
+            {name: np.array([float(row[name]) for row in rows], dtype=np.float64) for name in numbers},
+        )
+    except (TypeError, ValueError) as error:
+        raise ApilError(f"'{path}' has an entry that is not a number: {error}. Run the study again.") from error

@@ -1,0 +1,311 @@
+"""The report of a study: tables, figures and one self-contained page, made from the saved records alone."""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from apil.studies.figures import PLATES, render
+from apil.studies.paper import readings
+from apil.studies.records import Cell, Study, in_order, read_study
+from apil.studies.statistics import Estimate
+from apil.studies.tables import (
+    Grid,
+    Table,
+    all_tables,
+    comparison_grid,
+    members_truth,
+    over_runs,
+    setting,
+    shown,
+)
+
+Rendered = Mapping[str, Mapping[str, bytes]]
+"""By figure name, then by file ending."""
+
+
+def build_report(folder: Path) -> list[Path]:
+    """Write every table, figure and `report.html` of a study into its folder; returns what was written.
+
+    Each file is replaced in one step, so a reader never sees half of one.
+    """
+    study = read_study(folder)
+    tables = all_tables(study)
+    figures = {plate.name: render(plate, study) for plate in PLATES}
+    contents = {f"{table.name}.md": table.markdown().encode() for table in tables}
+    for name, formats in figures.items():
+        contents |= {f"{name}.{ending}": data for ending, data in formats.items()}
+    contents["report.html"] = page(study, tables, figures, folder.resolve().name).encode()
+    return [_replace(folder / name, data) for name, data in contents.items()]
+
+
+def _replace(path: Path, data: bytes) -> Path:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return path
+
+
+# What the figures say, in sentences.
+
+_ALWAYS_ASK = ("bc", "dagger")
+_NO_RULE = (*_ALWAYS_ASK, "random", "never")
+"""Policies whose questions do not depend on what was learned."""
+
+
+def findings(study: Study) -> list[str]:
+    """The main results as sentences, each computed from the records."""
+    sentences = [_all_succeed(study)]
+    for teacher in study.teachers:
+        cells = [study.cell(teacher, query) for query in study.queries]
+        sentences += [_asks_least(teacher, cells), _cheapest_of_best(teacher, cells), _saved(study, teacher)]
+    sentences += [_misled(study, query) for query in study.queries if query not in _NO_RULE]
+    sentences += [_members_apart(study, teacher) for teacher in study.teachers]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _known(cells: Iterable[Cell], figure: str) -> list[Cell]:
+    return [cell for cell in cells if cell.query != "never" and cell.figure(figure).known]
+
+
+def _all_succeed(study: Study) -> str:
+    alone = [cell.figure("success_alone") for cell in study.cells]
+    if not alone or not all(figure.known and figure.low >= 1.0 for figure in alone):
+        return ""
+    silent = ", also one that never asked," if "never" in study.queries else ""
+    return (
+        f"Every agent{silent} reaches the goal alone in every evaluation episode: on this task success does "
+        "not separate the query policies, only the number of questions does."
+    )
+
+
+def _asks_least(teacher: str, cells: Sequence[Cell]) -> str:
+    asking = sorted(_known(cells, "query_rate"), key=lambda cell: cell.figure("query_rate").mean)
+    if len(asking) < 2:
+        return ""
+    least, rate = asking[0], asking[0].figure("query_rate")
+    equals = [cell.query for cell in asking[1:] if cell.figure("query_rate").overlaps(rate)]
+    tie = f" Not to be told apart from it: {', '.join(equals)}." if equals else ""
+    return (
+        f"{teacher}: at the end of training {least.query} asks least, at {shown(rate)} of the steps "
+        f"(success alone {shown(least.figure('success_alone'))}).{tie}"
+    )
+
+
+def _cheapest_of_best(teacher: str, cells: Sequence[Cell]) -> str:
+    able = [cell for cell in _known(cells, "success_alone") if cell.figure("answers").known]
+    if len(able) < 2 or all(cell.figure("success_alone").low >= 1.0 for cell in able):
+        return ""
+    best = max(able, key=lambda cell: cell.figure("success_alone").mean)
+    success = best.figure("success_alone")
+    equals = [cell for cell in able if cell.figure("success_alone").overlaps(success)]
+    cheapest = min(equals, key=lambda cell: cell.figure("answers").mean)
+    start = f"{teacher}: the best success alone is {shown(success)} ({best.query}, "
+    start += f"{shown(best.figure('answers'), 0)} answers)."
+    if cheapest is best:
+        return f"{start} No policy with as good a success used fewer answers."
+    return (
+        f"{start} Of those not to be told apart from it, {cheapest.query} used the fewest answers: "
+        f"{shown(cheapest.figure('answers'), 0)}, success alone {shown(cheapest.figure('success_alone'))}."
+    )
+
+
+def _saved(study: Study, teacher: str) -> str:
+    """What APIL pays and gets, against asking at every step."""
+    ours, every = study.cell(teacher, "apil"), study.cell(teacher, "dagger")
+    if not (ours.figure("answers").known and every.figure("answers").mean > 0):
+        return ""
+    share = ours.figure("answers").mean / every.figure("answers").mean
+    return (
+        f"{teacher}: apil used {share:.1%} of the answers of dagger; success alone "
+        f"{shown(ours.figure('success_alone'))} against {shown(every.figure('success_alone'))}."
+    )
+
+
+def _misled(study: Study, query: str) -> str:
+    """Under which teachers a rule ends up asking more than under the single, consistent one."""
+    base = study.cell("detm", query).figure("query_rate")
+    if not base.known:
+        return ""
+    others = {teacher: study.cell(teacher, query).figure("query_rate") for teacher in study.teachers}
+    more = [f"{teacher} ({shown(rate)})" for teacher, rate in others.items() if rate.low > base.high]
+    if not more:
+        return ""
+    return f"{query} ends up asking more than under detm ({shown(base)}) when taught by {', '.join(more)}."
+
+
+def _members_apart(study: Study, teacher: str) -> str:
+    """How far apart the agent holds the members of a committee, over all query policies."""
+    models = [model for model in study.models if model.teacher == teacher and len(model.members) > 1]
+    found: dict[str, Estimate] = {}
+    for query in in_order(model.query for model in models):
+        found[query] = over_runs((model for model in models if model.query == query), lambda run: run.persona_js)
+    known = sorted((figure.mean, query) for query, figure in found.items() if figure.known)
+    if not known:
+        return ""
+    (low, lowest), (high, highest) = known[0], known[-1]
+    span = f"{high:.3f} bits" if low == high else f"{low:.3f} ({lowest}) to {high:.3f} bits ({highest})"
+    return (
+        f"{teacher}: the behaviours learned for its members are {span} apart (0: the same, 1: nothing shared)"
+        f"{members_truth(study, teacher)}."
+    )
+
+
+def _fewest_misses(study: Study, missed: Mapping[str, int]) -> str:
+    """Which trainers come nearest to the paper's Table 1."""
+    fewest = min(missed.values())
+    nearest = [query for query, count in missed.items() if count == fewest]
+    return (
+        f"Nearest to the paper, with {fewest} of its {2 * len(study.teachers)} numbers outside our interval: "
+        f"{', '.join(nearest)}."
+    )
+
+
+# The page.
+
+_STYLE = """
+:root { color-scheme: light dark;
+  --ink: #1c1c1e; --soft: #5c5c63; --paper: #fdfdfc; --line: #d9d9d6; --card: #f4f4f1; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8e8ea; --soft: #a4a4ad; --paper: #17181b; --line: #3a3b40; --card: #222327; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 54rem; padding: 1.2rem 1rem 4rem; background: var(--paper);
+  color: var(--ink);
+  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; line-height: 1.2; margin: .4rem 0; }
+h2 { font-size: 1.25rem; margin: 2.4rem 0 .6rem; padding-top: .6rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1.05rem; margin: 1.6rem 0 .3rem; }
+h4 { font-size: .95rem; margin: 1.1rem 0 .3rem; }
+p, ul, dl { margin: .5rem 0; } ul { padding-left: 1.2rem; } li { margin: .3rem 0; }
+.soft, figcaption, small { color: var(--soft); } .soft, figcaption { font-size: .9rem; }
+pre, code { font: .88em ui-monospace, Menlo, Consolas, monospace; }
+pre { background: var(--card); padding: .7rem .8rem; white-space: pre-wrap; border-radius: 6px; }
+.scroll { overflow-x: auto; margin: .4rem 0 1rem; }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { text-align: right; padding: .28rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap }
+thead th { font-weight: 600; white-space: normal; vertical-align: bottom; min-width: 5.5rem; }
+th:first-child, td:first-child { text-align: left; min-width: 0; }
+tbody th { font-weight: 600; position: sticky; left: 0; background: var(--paper); }
+td small { display: block; font-size: .8em; }
+figure { margin: 1.2rem 0 2rem; }
+img { display: block; width: 100%; max-width: 44rem; height: auto; background: #fff; border-radius: 6px; }
+dt { font-weight: 600; margin-top: .9rem; } dd { margin: .15rem 0 0; }
+"""
+
+
+def page(study: Study, tables: Sequence[Table], figures: Rendered, out: str) -> str:
+    """The whole report as one HTML page that needs nothing from elsewhere."""
+    title = f"Learning from several teachers: the {study.task} study"
+    sections = [
+        f"<h1>{html.escape(title)}</h1>",
+        _introduction(study, out),
+        _section("Main findings", _list(findings(study))),
+        _section("Against the paper's numbers", _comparison(study)),
+        _section("Tables", "".join(_table(table) for table in tables)),
+        _section("Figures", "".join(_figure(plate.name, plate.title, plate.caption, figures) for plate in PLATES)),
+        _section("Thresholds in force", _thresholds(study)),
+        _section("What differs from the paper, and why", _readings(study)),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(section for section in sections if section)
+        + "\n</body></html>\n"
+    )
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{html.escape(title)}</h2>\n{body}</section>" if body else ""
+
+
+def _list(items: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>" if items else ""
+
+
+def _introduction(study: Study, out: str) -> str:
+    command = f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
+    paragraphs = (
+        "An agent learns a task from teachers who may disagree with each other and with themselves. A "
+        "query policy decides at each step whether to ask them. This page compares query policies: how "
+        "often they ask, what the agent learns about its teachers, and how well it does alone in the end.",
+        setting(study),
+        f"Teachers: {', '.join(study.teachers)}. Query policies: {', '.join(study.queries)}.",
+        "Figures in brackets are 95 % bootstrap intervals of the mean over seeds. Two figures are called "
+        "apart when their intervals do not overlap. “In the end” is the last tenth of training. To make "
+        "this page again:",
+    )
+    return "".join(f"<p>{html.escape(text)}</p>" for text in paragraphs) + f"<pre>{html.escape(command)}</pre>"
+
+
+def _comparison(study: Study) -> str:
+    grid, missed = comparison_grid(study)
+    if not missed:
+        return f"<p>The paper has no numbers for the task {html.escape(study.task)}.</p>"
+    note = (
+        "Learned intrinsic and extrinsic uncertainty against Table 1 of the paper. An entry says by how "
+        "much our mean differs (bits), where the paper's number, rounding allowed for, is not in our "
+        "interval. Rows name the query policy that trained the agent: the paper does not say which one it "
+        "used."
+    )
+    if study.seeds == 1:
+        note += " With one seed there is no interval, so nearly every figure is outside."
+    return f"<p>{html.escape(_fewest_misses(study, missed))}</p>{_notes([note])}{_grid(grid)}"
+
+
+def _table(table: Table) -> str:
+    return f"<h3>{html.escape(table.title)}</h3>" + _notes(table.notes) + "".join(map(_grid, table.grids))
+
+
+def _notes(notes: Sequence[str]) -> str:
+    return '<div class="soft">' + _list(notes) + "</div>"
+
+
+def _grid(grid: Grid) -> str:
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in grid.header)
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th>' + "".join(map(_entry, cells)) + "</tr>"
+        for name, *cells in grid.rows
+    )
+    return (
+        f'<h4>{html.escape(grid.heading)}</h4><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _entry(text: str) -> str:
+    """A table entry, its interval small and below the mean."""
+    mean, bracket, rest = text.partition(" [")
+    bounds, _, mark = rest.partition("]")
+    small = f"<small>[{html.escape(bounds)}]</small>" if bracket else ""
+    return f"<td>{html.escape(mean + mark)}{small}</td>"
+
+
+def _figure(name: str, title: str, caption: str, figures: Rendered) -> str:
+    if "svg" not in figures[name]:
+        return ""
+    data = base64.b64encode(figures[name]["svg"]).decode("ascii")
+    return (
+        f'<figure id="{name}"><img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{data}">'
+        f"<figcaption><strong>{html.escape(title)}.</strong> {html.escape(caption)}</figcaption></figure>"
+    )
+
+
+def _thresholds(study: Study) -> str:
+    queries = in_order(study.thresholds)
+    return _list([f"{q}: {study.thresholds[q].value:.4g}. {study.thresholds[q].how}" for q in queries])
+
+
+def _readings(study: Study) -> str:
+    entries = (f"<dt>{html.escape(r.title)}</dt><dd>{html.escape(r.text)}</dd>" for r in readings(study.task))
+    return "<dl>" + "".join(entries) + "</dl>"

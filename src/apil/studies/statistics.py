@@ -1,0 +1,149 @@
+"""How sure a mean over seeds is: bootstrap intervals and bands, the same on every machine and every call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apil.errors import ApilError
+
+Floats = NDArray[np.float64]
+
+COVERAGE = 0.95
+"""Share of the bootstrap means that an interval or a band holds."""
+
+BOOTSTRAP_SEED = 20_200_613
+"""Seed of the resampling. It is fixed, so that equal values give equal intervals."""
+
+
+class Interval(TypedDict):
+    """An estimate as JSON holds it. All three are None when no run has the figure."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 95 % interval. All three are NaN when no run has the figure."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """Whether at least one run had the figure."""
+        return math.isfinite(self.mean)
+
+    def overlaps(self, other: Estimate) -> bool:
+        """Whether the two intervals share a point. False when either is unknown."""
+        return self.low <= other.high and other.low <= self.high
+
+
+UNKNOWN = Estimate(math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Bands:
+    """A mean curve with its pointwise 95 % band. NaN at the points that no run has."""
+
+    mean: Floats
+    """[points]"""
+    low: Floats
+    """[points]"""
+    high: Floats
+    """[points]"""
+
+
+def interval(values: Sequence[float] | Floats, *, resamples: int = 10_000, seed: int = BOOTSTRAP_SEED) -> Interval:
+    """Mean and 95 % percentile bootstrap interval of one figure per seed, ready for JSON.
+
+    A NaN means that the run has no such figure (a rate over no steps, say): it is left out. When nothing is
+    left all three entries are None. One value gives three equal entries: it has no interval to speak of.
+    """
+    found = estimate(values, resamples=resamples, seed=seed)
+    if not found.known:
+        return {"mean": None, "low": None, "high": None}
+    return {"mean": found.mean, "low": found.low, "high": found.high}
+
+
+def estimate(values: Sequence[float] | Floats, *, resamples: int = 10_000, seed: int = BOOTSTRAP_SEED) -> Estimate:
+    """The same as `interval`, for use in the program: unknown is NaN, not None."""
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1:
+        raise ApilError(f"An interval needs one value per seed, a flat list; got an array of shape {column.shape}.")
+    column = column[np.isfinite(column)]
+    if column.size == 0:
+        return UNKNOWN
+    found = bands(column[:, None], resamples=resamples, seed=seed)
+    return Estimate(float(found.mean[0]), float(found.low[0]), float(found.high[0]))
+
+
+def bands(values: Floats, *, resamples: int = 1_000, seed: int = BOOTSTRAP_SEED) -> Bands:
+    """Mean and 95 % percentile bootstrap band at every point, from values [seeds, points].
+
+    Whole curves are resampled: a seed that is drawn is drawn at all points. NaN entries are left out point by
+    point, so that runs of unequal length may stand side by side.
+    """
+    table = np.asarray(values, dtype=np.float64)
+    if table.ndim != 2 or resamples < 1:
+        raise ApilError(
+            f"A band needs values [seeds, points] and at least one resample; got {table.shape} and {resamples}."
+        )
+    if table.size == 0:
+        empty = np.full(table.shape[1], np.nan)
+        return Bands(empty, empty, empty)
+    count = table.shape[0]
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+    mean = _weighted_means(table, np.ones((1, count)))[0]
+    means = _weighted_means(table, drawn.astype(np.float64))
+    low, high = _quantiles(means, (1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
+    return Bands(mean, np.fmin(low, mean), np.fmax(high, mean))
+
+
+def _weighted_means(table: Floats, weights: Floats) -> Floats:
+    """Means over seeds [draws, points] under weights [draws, seeds]; NaN entries weigh nothing."""
+    there = np.isfinite(table)
+    total = weights @ np.where(there, table, 0.0)
+    weight = weights @ there.astype(np.float64)
+    return np.divide(total, weight, out=np.full_like(total, np.nan), where=weight > 0)
+
+
+def _quantiles(means: Floats, *levels: float) -> Floats:
+    """Quantiles over the draws [levels, points], over the draws that have a mean; NaN where none has."""
+    there = np.isfinite(means)
+    whole, some = there.all(axis=0), there.any(axis=0)
+    result = np.full((len(levels), means.shape[1]), np.nan)
+    result[:, whole] = np.quantile(means[:, whole], levels, axis=0)
+    for point in np.flatnonzero(some & ~whole):
+        result[:, point] = np.quantile(means[there[:, point], point], levels)
+    return result
+
+
+def from_json(data: Mapping[str, float | None] | None) -> Estimate:
+    """The estimate that an `Interval` stands for; unknown when it is absent or holds None."""
+    if data is None:
+        return UNKNOWN
+    values = [data.get(key) for key in ("mean", "low", "high")]
+    mean, low, high = (math.nan if value is None else float(value) for value in values)
+    return Estimate(mean, low, high)
+
+
+def principal_plane(groups: Sequence[Floats]) -> tuple[list[Floats], Floats]:
+    """Every group of vectors in the first two principal axes of all, and the variance share of each axis."""
+    stacked = np.concatenate(groups)
+    centred = stacked - stacked.mean(axis=0)
+    _, scale, axes = np.linalg.svd(centred, full_matrices=False)
+    places = np.zeros((len(stacked), 2))
+    kept = min(2, len(scale))
+    places[:, :kept] = centred @ axes[:kept].T
+    shares = np.zeros(2)
+    shares[:kept] = scale[:kept] ** 2 / max(float((scale**2).sum()), 1e-30)
+    return np.split(places, np.cumsum([len(group) for group in groups])[:-1]), shares

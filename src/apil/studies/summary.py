@@ -1,0 +1,150 @@
+"""From run folders to the records of a study."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from apil.learning.build import committee_of
+from apil.learning.metrics import PARTS, Row
+from apil.learning.teacher_model import expected_uncertainty
+from apil.runs.files import read_json, read_rows, write_json, write_text
+from apil.studies.plan import Cell
+from apil.studies.statistics import interval
+from apil.tasks import TASKS
+
+_FIGURES = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total")
+COLUMNS = ("task", "teacher", "query", "seed", "iteration", *_FIGURES, "answers")
+OBJECTIVE = ("query_on_progress", "no_progress")
+
+
+class Result:
+    """A finished run as its folder tells it."""
+
+    def __init__(self, cell: Cell, runs: Path) -> None:
+        folder = runs / cell.folder
+        self.cell, self.config = cell, cell.config
+        self.rows: list[Row] = read_rows(folder / "metrics.jsonl")
+        self.evaluation: dict[str, Any] = read_json(folder / "evaluation.json")
+        tenth = self.config.iterations / 10
+        last = [row for row in self.rows if row["iteration"] > self.config.iterations - tenth]
+        first = [row for row in self.rows if row["iteration"] <= max(tenth, self.rows[0]["iteration"])]
+        self.figures: dict[str, float] = {
+            "query_rate": _mean(last, "query_rate", "steps"),
+            "query_rate_first": _mean(first, "query_rate", "steps"),
+            "query_rate_total": _mean(self.rows, "query_rate", "steps"),
+            "answers": self.rows[-1]["answers"],
+            "success": _mean(last, "success", "episodes"),
+            "success_alone": self.evaluation["success_alone"],
+            "success_with_help": self.evaluation["success_with_help"],
+            "query_rate_alone": self.evaluation["query_rate"],
+            **{part: _mean(last, part, "steps") for part in PARTS},
+        }
+
+
+def _mean(rows: Sequence[Row], figure: str, weight: str) -> float:
+    """The average over steps (or episodes) of rows that each average their own."""
+    return float(sum(row[figure] * row[weight] for row in rows) / sum(row[weight] for row in rows))
+
+
+def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[str, Any]]) -> None:
+    """Writes all records of the study into `out` from the run folders under `out/runs`."""
+    results = [Result(cell, out / "runs") for cell in cells]
+    main = [result for result in results if result.cell.samples is None]
+    sampling = [result for result in results if result.cell.samples is not None]
+    write_text(out / "metrics.csv", _csv(main, COLUMNS))
+    if sampling:
+        write_text(out / "samples.csv", _csv(sampling, (*COLUMNS, "samples")))
+    objective = [result for result in main if result.config.query == "apil"]
+    if objective:
+        columns = ("teacher", "query", "seed", "iteration", *OBJECTIVE)
+        write_text(out / "query_objective.csv", _csv(objective, columns))
+    write_json(out / "summary.json", _summary(main))
+    write_json(out / "teachers.json", _teachers(main))
+    write_json(out / "thresholds.json", thresholds)
+
+
+def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
+    """Sorted rows, floats with 9 significant digits."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    keys = ("task", "teacher", "query", "seed")
+    for result in sorted(results, key=lambda r: (*[getattr(r.config, key) for key in keys], r.cell.folder)):
+        named = {key: getattr(result.config, key) for key in keys} | {"samples": result.cell.samples}
+        for row in result.rows:
+            writer.writerow([_shown((named | row)[column]) for column in columns])
+    return text.getvalue()
+
+
+def _shown(value: object) -> object:
+    if value is None:
+        return "nan"
+    return f"{value:.9g}" if isinstance(value, float) else value
+
+
+def _by(results: Sequence[Result]) -> list[tuple[tuple[str, str], list[Result]]]:
+    """The results of each (teacher, query), over seeds."""
+
+    def key(result: Result) -> tuple[str, str]:
+        return result.config.teacher, result.config.query
+
+    return [(name, list(group)) for name, group in groupby(sorted(results, key=key), key=key)]
+
+
+def _over_seeds(results: Sequence[Result], figure: Callable[[Result], float]) -> dict[str, Any]:
+    return dict(interval([figure(result) for result in results]))
+
+
+def _summary(results: Sequence[Result]) -> dict[str, Any]:
+    first = results[0].config
+    return {
+        "task": first.task,
+        "seeds": len({result.config.seed for result in results}),
+        "iterations": first.iterations,
+        "expectation": first.expectation,
+        "samples": first.samples if first.expectation == "monte-carlo" else None,
+        "models": first.models,
+        "cells": [
+            {
+                "teacher": teacher,
+                "query": query,
+                "seeds": len(own),
+                **{name: _over_seeds(own, lambda r, name=name: r.figures[name]) for name in own[0].figures},  # type: ignore[misc]
+            }
+            for (teacher, query), own in _by(results)
+        ],
+        "personas": [
+            {
+                "teacher": teacher,
+                "query": query,
+                "persona_js": _over_seeds(own, lambda r: r.evaluation["teacher_model"]["persona_js"]),
+            }
+            for (teacher, query), own in _by(results)
+            if own[0].evaluation["teacher_model"]["persona_js"] is not None
+        ],
+    }
+
+
+def _teachers(results: Sequence[Result]) -> dict[str, Any]:
+    task = TASKS.load(results[0].config.task)()
+    teachers = {result.config.teacher: committee_of(result.config) for result in results}
+    return {
+        "expectations": [
+            {"teacher": name, **expected_uncertainty(task, committee)} for name, committee in sorted(teachers.items())
+        ],
+        "models": [
+            {
+                "teacher": result.config.teacher,
+                "query": result.config.query,
+                "seed": result.config.seed,
+                **result.evaluation["teacher_model"],
+            }
+            for _, own in _by(results)
+            for result in sorted(own, key=lambda r: r.config.seed)
+        ],
+    }

@@ -1,0 +1,241 @@
+"""The tables of a study: what was learned, what was asked, and whether the teachers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from apil.studies.paper import EXPECTED, differs, printed_uncertainty
+from apil.studies.records import Study, TeacherModel, in_order
+from apil.studies.statistics import Estimate, estimate
+
+NOTHING = "–"
+"""What a table shows where there is no figure."""
+
+DIFFERS = "≠"
+"""Mark of a figure whose interval misses the paper's number."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows of text under a heading."""
+
+    heading: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One document: a title, how to read it, and one or more grids."""
+
+    name: str
+    """File name without its ending."""
+    title: str
+    notes: tuple[str, ...]
+    grids: tuple[Grid, ...]
+
+    def markdown(self) -> str:
+        """The table as a Markdown document."""
+        parts = [f"# {self.title}", "\n".join(f"- {note}" for note in self.notes)]
+        for grid in self.grids:
+            parts += [f"## {grid.heading}", _markdown_rows(grid)]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _markdown_rows(grid: Grid) -> str:
+    lines = [grid.header, tuple("---" for _ in grid.header), *grid.rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def all_tables(study: Study) -> list[Table]:
+    """Every table that the records of the study allow."""
+    tables = [uncertainty_table(study), queries_table(study)]
+    return [*tables, teachers_table(study)] if study.models else tables
+
+
+def shown(figure: Estimate, decimals: int = 3) -> str:
+    """`mean [low, high]`, thousands apart."""
+    if not figure.known:
+        return NOTHING
+    mean, low, high = (f"{value:,.{decimals}f}" for value in _no_negative_zero(figure, decimals))
+    return f"{mean} [{low}, {high}]"
+
+
+def _no_negative_zero(figure: Estimate, decimals: int) -> list[float]:
+    return [round(value, decimals) + 0.0 for value in (figure.mean, figure.low, figure.high)]
+
+
+def setting(study: Study) -> str:
+    """What the figures of a study rest on, in one sentence."""
+    runs = "1 seed, so no interval" if study.seeds == 1 else f"{study.seeds} seeds"
+    return (
+        f"Task {study.task}, {runs}, {study.iterations:,} training iterations; expectation over teacher "
+        f"identities: {study.expectation}."
+    )
+
+
+_READ_INTERVALS = "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]."
+
+
+def uncertainty_table(study: Study) -> Table:
+    """Learned uncertainty beside its expectation and the paper's number, for every trainer."""
+    notes = [
+        setting(study),
+        "Unit: bits. Average over the steps of the last tenth of training. " + _READ_INTERVALS,
+        "The trainer is the query policy that decided which steps the teachers labelled.",
+        "The expectation is the uncertainty of a perfect copy of the teachers, computed from their true policies.",
+    ]
+    if _has_paper(study):
+        notes.append(
+            "Paper: Table 1 of the paper, which names neither its trainer nor its number of seeds. "
+            f"{DIFFERS} marks a figure whose interval misses the paper's number, rounding allowed for."
+        )
+    grids = tuple(_uncertainty_grid(study, quantity) for quantity in ("intrinsic", "extrinsic"))
+    return Table("table_uncertainty", f"Uncertainty learned from each teacher, {study.task}", tuple(notes), grids)
+
+
+def _has_paper(study: Study) -> bool:
+    return any(printed_uncertainty(study.task, teacher, "intrinsic") is not None for teacher in study.teachers)
+
+
+def _uncertainty_grid(study: Study, quantity: str) -> Grid:
+    teachers = study.teachers
+    rows = [("expectation", *(_expected(study, teacher, quantity) for teacher in teachers))]
+    if _has_paper(study):
+        rows.append(("paper", *(_printed(study.task, teacher, quantity) for teacher in teachers)))
+    for query in study.queries:
+        rows.append((query, *(_compared(study, teacher, query, quantity) for teacher in teachers)))
+    return Grid(f"{quantity.capitalize()} uncertainty (bits)", ("trainer", *teachers), tuple(rows))
+
+
+def _expected(study: Study, teacher: str, quantity: str) -> str:
+    if teacher in study.expectations:
+        return f"{study.expectations[teacher][quantity]:.3f}"
+    if teacher not in EXPECTED:
+        return NOTHING
+    expected = EXPECTED[teacher]
+    positive = expected.intrinsic_positive if quantity == "intrinsic" else expected.extrinsic_positive
+    return "> 0" if positive else "0"
+
+
+def _printed(task: str, teacher: str, quantity: str) -> str:
+    printed = printed_uncertainty(task, teacher, quantity)
+    return NOTHING if printed is None else f"{printed:.2f}"
+
+
+def _compared(study: Study, teacher: str, query: str, quantity: str) -> str:
+    ours = study.cell(teacher, query).figure(quantity)
+    printed = printed_uncertainty(study.task, teacher, quantity)
+    mark = f" {DIFFERS}" if printed is not None and differs(printed, ours) else ""
+    return shown(ours) + mark
+
+
+def comparison_grid(study: Study) -> tuple[Grid, dict[str, int]]:
+    """Where each trainer misses the paper's Table 1, and how many of its numbers; empty outside the paper."""
+    teachers = [t for t in study.teachers if printed_uncertainty(study.task, t, "intrinsic") is not None]
+    missed: dict[str, int] = {}
+    rows = []
+    for query in study.queries if teachers else ():
+        misses = [_misses(study, teacher, query) for teacher in teachers]
+        missed[query] = sum(map(len, misses))
+        rows.append((query, *(", ".join(entry) or "agrees" for entry in misses)))
+    return Grid("Difference from the paper (bits)", ("trainer", *teachers), tuple(rows)), missed
+
+
+def _misses(study: Study, teacher: str, query: str) -> list[str]:
+    cell, found = study.cell(teacher, query), []
+    for quantity in ("intrinsic", "extrinsic"):
+        printed, ours = printed_uncertainty(study.task, teacher, quantity), cell.figure(quantity)
+        if printed is not None and differs(printed, ours):
+            found.append(f"{quantity} {ours.mean - printed:+.3f}")
+    return found
+
+
+_QUERY_COLUMNS = (
+    ("query_rate", "query rate, last tenth", 3),
+    ("query_rate_first", "query rate, first tenth", 3),
+    ("query_rate_total", "query rate, whole run", 3),
+    ("query_rate_alone", "query rate, evaluation", 3),
+    ("answers", "answers, whole run", 0),
+    ("success_alone", "success alone", 3),
+    ("success_with_help", "success with help", 3),
+    ("success", "success in training, last tenth", 3),
+)
+"""Figure, heading and decimals."""
+
+
+def queries_table(study: Study) -> Table:
+    """How often each query policy asked, and what came of it, under each teacher."""
+    columns = [column for column in _QUERY_COLUMNS if any(cell.figure(column[0]).known for cell in study.cells)]
+    header = ("query policy", *(heading for _, heading, _ in columns))
+    grids = []
+    for teacher in study.teachers:
+        rows = []
+        for query in study.queries:
+            cell = study.cell(teacher, query)
+            rows.append((query, *(shown(cell.figure(name), decimals) for name, _, decimals in columns)))
+        grids.append(Grid(f"Teacher {teacher}", header, tuple(rows)))
+    notes = (
+        setting(study),
+        "Query rate: share of the steps at which the teachers were asked. Answers: how many they gave in all.",
+        "Success alone: share of evaluation episodes that end at the goal after training, with nobody to "
+        "ask. Success in training: with the help that was asked for.",
+        _READ_INTERVALS,
+    )
+    return Table("table_queries", f"Questions asked and success, {study.task}", notes, tuple(grids))
+
+
+_MODEL_COLUMNS: tuple[tuple[str, Callable[[TeacherModel], float]], ...] = (
+    ("between members (bits)", lambda model: model.persona_js),
+    ("agent to committee (bits)", lambda model: model.mixture_js),
+    ("identity error", lambda model: model.identity_calibration_error),
+)
+
+
+def teachers_table(study: Study) -> Table:
+    """Are my teachers the same teacher, and does the agent know them?"""
+    notes = (
+        setting(study),
+        "Between members: divergence between the behaviours that the agent learned for the members of a "
+        "committee. Near 0: to the agent they are one teacher. For a single teacher there is none.",
+        "Agent to committee: divergence between what the agent would do and what the committee as a whole "
+        "would do. Near 0: the agent copies them well.",
+        "Identity error: distance between the chance the agent gives each member and the true chance. "
+        "Near 0: the agent knows who is likely to answer.",
+        "Divergences are Jensen-Shannon, in bits, from 0 (the same) to 1 (nothing in common). " + _READ_INTERVALS,
+    )
+    grids = tuple(_teacher_grid(study, teacher) for teacher in in_order(model.teacher for model in study.models))
+    title = f"Are the teachers the same teacher, and does the agent know them? ({study.task})"
+    return Table("table_teachers", title, notes, grids)
+
+
+def _teacher_grid(study: Study, teacher: str) -> Grid:
+    models = [model for model in study.models if model.teacher == teacher]
+    header = ("query policy", *(heading for heading, _ in _MODEL_COLUMNS))
+    rows = []
+    for query in in_order(model.query for model in models):
+        runs = [model for model in models if model.query == query]
+        rows.append((query, *(shown(over_runs(runs, figure)) for _, figure in _MODEL_COLUMNS)))
+    return Grid(f"Teacher {teacher}: {_members(study, models)}", header, tuple(rows))
+
+
+def _members(study: Study, models: Sequence[TeacherModel]) -> str:
+    """Who the members of a teacher are."""
+    members = models[0].members
+    if len(members) == 1:
+        return f"a single teacher ({members[0]})"
+    return f"{len(members)} members ({', '.join(members)}){members_truth(study, models[0].teacher)}"
+
+
+def members_truth(study: Study, teacher: str) -> str:
+    """Whether the members of a committee really differ, from the extrinsic uncertainty of a perfect copy."""
+    extrinsic = study.expectations.get(teacher, {}).get("extrinsic")
+    if extrinsic is None:
+        return ""
+    return "; in truth they differ" if extrinsic > 0 else "; in truth they are the same"
+
+
+def over_runs(runs: Iterable[TeacherModel], figure: Callable[[TeacherModel], float]) -> Estimate:
+    """Mean and interval of one figure over the runs of a cell."""
+    return estimate([figure(run) for run in runs])
