@@ -54,6 +54,12 @@ class RunConfig:
     """When a member of the committee is drawn."""
     log_every: int = 20
     """Iterations between two rows of metrics."""
+    save_every: int = 100
+    """Iterations between two checkpoints."""
+    teacher_deadline: float | None = None
+    """Seconds a teacher has for one batch of answers."""
+    on_teacher_error: Literal["stop", "skip"] = "stop"
+    """A bad answer stops the run, or the step goes on as one not asked."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -65,8 +71,11 @@ class RunConfig:
             "hidden",
             "persona",
             "log_every",
+            "save_every",
         ):
             positive(name.replace("_", "-"), getattr(self, name))
+        if self.teacher_deadline is not None:
+            positive("teacher-deadline", self.teacher_deadline)
         if not 0 <= self.dropout < 1:
             raise ApilError(f"dropout is {self.dropout:g}: give a rate from 0 to below 1.")
         if not self.sigma > 1:

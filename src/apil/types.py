@@ -22,6 +22,14 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A state as a board of cells, for people."""
+
+    cells: tuple[str, ...]
+    """One string a row, one character a cell: '.' free, '#' wall, 'G' goal, 'A' agent."""
+
+
+@dataclass(frozen=True)
 class Reference:
     """What a simulated teacher may know of a state: the task's oracle."""
 
@@ -43,6 +51,8 @@ class Answer:
     """[runs, episodes] float: d(s)."""
     identity: Tensor
     """[runs, episodes] long, 0 to K - 1: who answered."""
+    given: Tensor | None = None
+    """[runs, episodes] bool: there is an answer; None where every question was answered."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,9 @@ class Episodes:
     identity_belief: Tensor
     """[runs, episodes, T, K]"""
     asked: Tensor
-    """[runs, episodes, T] bool; false where not `live`."""
+    """[runs, episodes, T] bool: asked and answered; false where not `live`."""
+    unanswered: Tensor
+    """[runs, episodes, T] bool: asked, but there was no answer; the step went on as one not asked."""
     action: Tensor
     """[runs, episodes, T] long: the teacher's."""
     distance: Tensor

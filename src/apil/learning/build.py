@@ -9,7 +9,9 @@ import torch
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.collect import Agents, Group
+from apil.learning.ask import Guard
+from apil.learning.collect import Agents
+from apil.learning.group import Group
 from apil.model.persona import ModelSizes, PersonaModel
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
 from apil.query.protocol import QueryPolicy, QuerySetup
@@ -40,7 +42,7 @@ def stack_shape(config: RunConfig) -> tuple[Any, ...]:
     return (
         config.task, len(committee_of(config).members), config.iterations, config.batch, config.learning_rate,
         config.models, config.hidden, config.persona, config.dropout, config.sigma, config.epsilon, config.gap,
-        config.log_every,
+        config.log_every, config.teacher_deadline, config.on_teacher_error,
     )  # fmt: skip
 
 
@@ -58,9 +60,10 @@ def build(configs: Sequence[RunConfig]) -> Agents:
         samples=[config.samples if config.expectation == "monte-carlo" else 0 for config in configs],
         sizes=ModelSizes(first.hidden, first.persona, first.dropout, first.models),
     )
-    teachers = _groups(configs, committee_of, lambda config, runs: committee_of(config))
-    queries = _groups(configs, lambda config: config.query, lambda config, runs: _query(task, runs))
-    return Agents(streams, task, model, teachers, queries)
+    teachers = _groups(configs, committee_of, lambda c, _: committee_of(c), lambda c: "+".join(committee_of(c).members))
+    queries = _groups(configs, lambda c: c.query, lambda _, runs: _query(task, runs), lambda c: c.query)
+    guard = Guard(first.teacher_deadline, first.on_teacher_error)
+    return Agents(streams, task, model, teachers, queries, guard)
 
 
 def _query(task: Task[Any], configs: Sequence[RunConfig]) -> QueryPolicy:
@@ -90,6 +93,7 @@ def _groups(
     configs: Sequence[RunConfig],
     key: Callable[[RunConfig], Any],
     make: Callable[[RunConfig, Sequence[RunConfig]], Part],
+    name: Callable[[RunConfig], str],
 ) -> list[Group[Part]]:
     """The runs that share a key, with the part made for them."""
     groups = []
@@ -98,5 +102,5 @@ def _groups(
         own = [configs[place] for place in places]
         adjacent = places[-1] - places[0] + 1 == len(places)
         runs = slice(places[0], places[-1] + 1) if adjacent else torch.tensor(places)
-        groups.append(Group(runs, Streams([config.seed for config in own]), make(own[0], own)))
+        groups.append(Group(runs, Streams([config.seed for config in own]), make(own[0], own), name(own[0])))
     return groups

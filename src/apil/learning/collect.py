@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from apil.learning.ask import AnswerLog, Guard, TeacherError
+from apil.learning.group import Group, take
 from apil.model.persona import PersonaModel
 from apil.query.protocol import QueryPolicy
 from apil.rng import Streams, race
@@ -16,22 +18,8 @@ from apil.tasks.protocol import Task
 from apil.teachers.protocol import Session, Teacher
 from apil.types import Answer, Belief, Episodes, Observation, Reference, Uncertainty
 
-Part_co = TypeVar("Part_co", covariant=True)
-Places = slice | Tensor
-"""Some runs of a stack: a slice where they stand side by side (a view, no copy), else their indices."""
 Acting = Literal["training", "alone", "helped"]
 """Whose action is executed where the query policy fires: as it is in training, the agent's, or the teacher's."""
-
-
-@dataclass(frozen=True)
-class Group(Generic[Part_co]):
-    """The runs of a stack that share a part (a teacher, a query policy)."""
-
-    runs: Places
-    """Their places in the stack."""
-    streams: Streams
-    """Their random streams."""
-    part: Part_co
 
 
 @dataclass(frozen=True)
@@ -43,20 +31,31 @@ class Agents:
     model: PersonaModel
     teachers: Sequence[Group[Teacher]]
     queries: Sequence[Group[QueryPolicy]]
+    guard: Guard
 
 
-def collect(agents: Agents, iteration: int, episodes: int, acting: Acting = "training", prefix: str = "") -> Episodes:
+def collect(
+    agents: Agents,
+    iteration: int,
+    episodes: int,
+    acting: Acting = "training",
+    prefix: str = "",
+    log: AnswerLog | None = None,
+) -> Episodes:
     """Runs `episodes` episodes of every run to their end.
 
     All randomness comes from (seed, `prefix` + stream, `iteration`); acting needs no gradient.
+    Answers go through `log`.
     """
     with torch.inference_mode():
-        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix)
+        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix, log)
     # Stacked outside inference mode: gradients may flow through what is learned from it.
     return _episodes(steps, final_distance.clone(), agents.task.success_distance)
 
 
-def _walk(agents: Agents, iteration: int, episodes: int, acting: Acting, prefix: str) -> tuple[list[_Step], Tensor]:
+def _walk(
+    agents: Agents, iteration: int, episodes: int, acting: Acting, prefix: str, log: AnswerLog | None
+) -> tuple[list[_Step], Tensor]:
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
     draws = streams.draws(f"{prefix}model", iteration)
     model = agents.model.begin(draws, episodes, horizon)
@@ -71,10 +70,14 @@ def _walk(agents: Agents, iteration: int, episodes: int, acting: Acting, prefix:
         seen = task.observe(state)
         belief = model.belief(seen, t, horizon)
         asked = _ask(agents.queries, belief, luck[:, t]) & live
-        answer = _answer(sessions, seen, task.reference(state), asked, t)
+        try:
+            answer = _answer(agents.guard, sessions, seen, task.reference(state), asked, t, iteration, log)
+        except TeacherError as error:
+            raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
         own = race(belief.mean, arrival[:, t])
-        steps.append(_Step(seen, belief, asked, answer, live))
-        state = task.step(state, torch.where(asked & follows, answer.action, own))
+        answered = asked if answer.given is None else asked & answer.given
+        steps.append(_Step(seen, belief, asked, answered, answer, live))
+        state = task.step(state, torch.where(answered & follows, answer.action, own))
     return steps, task.distance(state)
 
 
@@ -82,6 +85,7 @@ def _walk(agents: Agents, iteration: int, episodes: int, acting: Acting, prefix:
 class _Step:
     seen: Observation
     belief: Belief
+    fired: Tensor
     asked: Tensor
     answer: Answer
     live: Tensor
@@ -99,7 +103,7 @@ def _follows(agents: Agents, acting: Acting) -> Tensor:
 def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> list[Group[Session]]:
     horizon = agents.task.horizon
     return [
-        Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration), episodes, horizon))
+        Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration), episodes, horizon), g.name)
         for g in agents.teachers
     ]
 
@@ -115,32 +119,19 @@ def _ask(queries: Sequence[Group[QueryPolicy]], belief: Belief, luck: Tensor) ->
 
 
 def _answer(
-    sessions: Sequence[Group[Session]], seen: Observation, reference: Reference, asked: Tensor, t: int
+    guard: Guard,
+    sessions: Sequence[Group[Session]],
+    seen: Observation,
+    reference: Reference,
+    asked: Tensor,
+    t: int,
+    iteration: int,
+    log: AnswerLog | None,
 ) -> Answer:
-    """The answers of all teachers; only those at asked steps reach the learner (`_episodes`)."""
-    if len(sessions) == 1:
-        answer = sessions[0].part.answer(seen, reference, asked, t)
-    else:
-        answer = Answer(
-            torch.zeros_like(asked, dtype=torch.long),
-            asked.float(),
-            torch.zeros_like(asked, dtype=torch.long),
-        )
-        for group in sessions:
-            own = group.part.answer(take(seen, group.runs), take(reference, group.runs), asked[group.runs], t)
-            answer.action[group.runs] = own.action
-            answer.distance[group.runs] = own.distance
-            answer.identity[group.runs] = own.identity
-    return answer
-
-
-def take(record: Any, runs: Places) -> Any:
-    """The same record of some runs only."""
-    if isinstance(record, Tensor):
-        return record[runs]
-    if isinstance(record, int):
-        return record
-    return type(record)(**{f.name: take(getattr(record, f.name), runs) for f in fields(record)})
+    """The answers, from the log as far as it knows them; only those at asked steps reach the learner."""
+    if log is None:
+        return guard.answers(sessions, seen, reference, asked, t)
+    return log.consult(iteration, t, asked, lambda missing: guard.answers(sessions, seen, reference, missing, t))
 
 
 def _episodes(steps: Sequence[_Step], final_distance: Tensor, success_distance: float) -> Episodes:
@@ -154,6 +145,7 @@ def _episodes(steps: Sequence[_Step], final_distance: Tensor, success_distance: 
         mean=over_time([s.belief.mean for s in steps]),
         identity_belief=over_time([s.belief.identity for s in steps]),
         asked=asked,
+        unanswered=over_time([s.fired for s in steps]) & ~asked,
         action=torch.where(asked, over_time([s.answer.action for s in steps]), 0),
         distance=torch.where(asked, over_time([s.answer.distance for s in steps]), torch.nan),
         identity=torch.where(asked, over_time([s.answer.identity for s in steps]), 0),

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apil.learning.collect import Agents, Group
+from apil.learning.collect import Agents
 from apil.learning.evaluate import chunks
+from apil.learning.group import Group
 from apil.query.rules import Coin
 from apil.rng import Draws, Streams, race
 from apil.tasks.protocol import Task
@@ -130,8 +131,8 @@ class _Witness:
 def _watch(agents: Agents, episodes: int) -> _Watched:
     """Lets the agents act alone, asks at every step, and compares belief with truth."""
     runs = len(agents.streams.seeds)
-    witnesses = [Group(group.runs, group.streams, _Witness(group.part)) for group in agents.teachers]  # type: ignore[arg-type]
-    always = Group(slice(0, runs), agents.streams, Coin(torch.ones(runs)))
+    witnesses = [Group(g.runs, g.streams, _Witness(g.part), g.name) for g in agents.teachers]  # type: ignore[arg-type]
+    always = Group(slice(0, runs), agents.streams, Coin(torch.ones(runs)), "always")
     watched = replace(agents, teachers=witnesses, queries=[always])
     teachers = agents.model.teachers
     divergence, steps = torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.float64)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.learning.collect import Agents, take
+from apil.learning.collect import Agents
+from apil.learning.group import take
 from apil.nn import StackedAdam
 from apil.types import Episodes
 

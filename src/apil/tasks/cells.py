@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from apil.types import Picture
+
 UP, RIGHT, DOWN, LEFT = (-1, 0), (0, 1), (1, 0), (0, -1)
 
 
@@ -42,3 +44,17 @@ def ordered_references(table: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]
     nearer = nearer.transpose(1, 2)
     order = torch.sort((~nearer).long(), dim=-1, stable=True).indices
     return order, nearer.sum(-1).clamp_min(1)
+
+
+def place(cell: Tensor, columns: int) -> str:
+    """A cell in words."""
+    return f"row {int(cell) // columns}, column {int(cell) % columns}"
+
+
+def board(free: Tensor, agent: int, goal: int) -> Picture:
+    """The board of a grid world; the agent is drawn over the goal."""
+    rows, columns = free.shape
+    marks = ["." if open_ else "#" for open_ in free.flatten().tolist()]
+    marks[goal] = "G"
+    marks[agent] = "A"
+    return Picture(tuple("".join(marks[row * columns : (row + 1) * columns]) for row in range(rows)))

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from apil.rng import Draws
-from apil.tasks.cells import DOWN, RIGHT, all_distances, neighbours, ordered_references
-from apil.types import Observation, Reference
+from apil.tasks.cells import DOWN, RIGHT, all_distances, board, neighbours, ordered_references, place
+from apil.types import Observation, Picture, Reference
 
 _EMPTY, _GOAL, _AGENT = 0.0, 0.5, 1.0
 
@@ -24,6 +24,7 @@ class Grid:
     success_distance = 0.0
 
     def __init__(self, size: int = 5) -> None:
+        self._size = size
         self.horizon = 2 * (size - 1)
         self.actions = 2
         self.state_size = size * size
@@ -63,6 +64,15 @@ class Grid:
     def done(self, state: Tensor) -> Tensor:
         """Never before the horizon."""
         return torch.zeros_like(state, dtype=torch.bool)
+
+    def describe(self, state: Tensor, run: int, episode: int) -> str:
+        """The agent's cell."""
+        return f"agent at {place(state[run, episode], self._size)}"
+
+    def picture(self, state: Tensor, run: int, episode: int) -> Picture:
+        """The grid."""
+        free = torch.ones(self._size, self._size, dtype=torch.bool)
+        return board(free, int(state[run, episode]), self._goal)
 
     def contested(self) -> Observation:
         """The 16 inner cells, where both moves are valid."""

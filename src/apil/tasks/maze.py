@@ -10,8 +10,8 @@ from torch.nn.functional import one_hot
 
 from apil.errors import ApilError
 from apil.rng import Draws, Streams
-from apil.tasks.cells import DOWN, LEFT, RIGHT, UP, all_distances, neighbours, ordered_references
-from apil.types import Observation, Reference
+from apil.tasks.cells import DOWN, LEFT, RIGHT, UP, all_distances, board, neighbours, ordered_references, place
+from apil.types import Observation, Picture, Reference
 
 _MOVES = (UP, RIGHT, DOWN, LEFT)
 
@@ -80,6 +80,15 @@ class Maze:
     def done(self, state: MazeState) -> Tensor:
         """At the goal."""
         return state.cell == state.goal
+
+    def describe(self, state: MazeState, run: int, episode: int) -> str:
+        """The agent's cell and the goal's."""
+        cell, goal = (place(cells[run, episode], len(self.free)) for cells in (state.cell, state.goal))
+        return f"agent at {cell}, goal at {goal}"
+
+    def picture(self, state: MazeState, run: int, episode: int) -> Picture:
+        """The maze."""
+        return board(self.free, int(state.cell[run, episode]), int(state.goal[run, episode]))
 
     def contested(self) -> Observation:
         """Every (cell, goal) with more than one reference action."""

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from torch import Tensor
 
 from apil.rng import Draws
-from apil.types import Observation, Reference
+from apil.types import Observation, Picture, Reference
 
 State = TypeVar("State")
 
@@ -47,6 +47,12 @@ class Task(Protocol[State]):
 
     def done(self, state: State) -> Tensor:
         """[runs, episodes] bool: the episode has ended before the horizon."""
+
+    def describe(self, state: State, run: int, episode: int) -> str:
+        """One state in a few words, for messages."""
+
+    def picture(self, state: State, run: int, episode: int) -> Picture:
+        """One state to look at."""
 
     def contested(self) -> Observation:
         """States with several reference actions, [1, n, ...]: where teachers can differ.

@@ -1,0 +1,142 @@
+"""Asking the teachers: who answers what, checked, and with room for a log that remembers.
+
+Teachers are other people's code, or people. Whatever they do wrong becomes one named error, or an unanswered question.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.learning.group import Group, take
+from apil.teachers.protocol import Session
+from apil.types import Answer, Observation, Reference
+
+OnError = Literal["stop", "skip"]
+
+
+class TeacherError(ApilError):
+    """A teacher raised, hung, or answered with something that cannot be an answer."""
+
+    def __init__(self, problem: str, run: int, episode: int) -> None:
+        super().__init__(problem)
+        self.problem, self.run, self.episode = problem, run, episode
+
+    def located(self, iteration: int, t: int, state: str) -> TeacherError:
+        """The same error with the place where it happened."""
+        where = f"iteration {iteration}, episode {self.episode}, step {t} ({state})"
+        remedy = "Mend the teacher, or go on without its answer with --on-teacher-error skip."
+        return TeacherError(f"{self.problem} in {where}. {remedy}", self.run, self.episode)
+
+
+class AnswerLog(Protocol):
+    """Remembers answers, so that none is asked for twice."""
+
+    def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+        """The answers where `asked` [runs, episodes]: known ones from memory, the others by `ask`."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """How teachers are watched."""
+
+    deadline: float | None = None
+    """Seconds a teacher has for one batch of answers; no limit if not given."""
+    on_error: OnError = "stop"
+    """A bad answer stops the run, or leaves the question unanswered."""
+
+    def answers(
+        self, sessions: Sequence[Group[Session]], seen: Observation, reference: Reference, asked: Tensor, t: int
+    ) -> Answer:
+        """The answers of all teachers; `given` tells where there is one."""
+        if len(sessions) == 1:
+            return self._one(sessions[0], seen, reference, asked, t)
+        long = torch.zeros_like(asked, dtype=torch.long)
+        answer = Answer(long, torch.zeros_like(asked, dtype=torch.float), long.clone(), asked.clone())
+        for group in sessions:
+            runs = group.runs
+            own = self._one(group, take(seen, runs), take(reference, runs), asked[runs], t)
+            for field in fields(Answer):
+                getattr(answer, field.name)[runs] = getattr(own, field.name)
+        return answer
+
+    def _one(self, group: Group[Session], seen: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        """One teacher's checked answers."""
+        try:
+            answer = self._call(lambda: group.part.answer(seen, reference, asked, t))
+        except Exception as error:
+            if not asked.any():
+                return _nothing(asked)
+            if self.on_error == "stop":
+                run, episode = asked.nonzero()[0].tolist()
+                raise TeacherError(f"Teacher '{group.name}' {_what(error)}", run, episode) from error
+            return _nothing(asked)
+        given = asked if answer.given is None else asked & answer.given
+        wrong = given & ~_sound(answer, seen, len(group.name.split("+")))
+        if wrong.any():
+            if self.on_error == "stop":
+                run, episode = wrong.nonzero()[0].tolist()
+                raise TeacherError(_complaint(group.name, answer, seen, run, episode), run, episode)
+            given = given & ~wrong
+        return Answer(answer.action, answer.distance, answer.identity, given)
+
+    def _call(self, answer: Callable[[], Answer]) -> Answer:
+        """The call itself, given up after the deadline; a teacher that hangs is left behind in its thread."""
+        if self.deadline is None:
+            return answer()
+        outcome: list[Any] = []
+
+        def work() -> None:
+            try:
+                outcome.append(answer())
+            except Exception as error:
+                outcome.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(self.deadline)
+        if not outcome:
+            raise TimeoutError(f"did not answer within {self.deadline:g} s")
+        if isinstance(outcome[0], Exception):
+            raise outcome[0]
+        result: Answer = outcome[0]
+        return result
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, TimeoutError) and str(error).startswith("did not answer"):
+        return str(error)
+    return f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+
+
+def _nothing(asked: Tensor) -> Answer:
+    long = torch.zeros_like(asked, dtype=torch.long)
+    return Answer(long, torch.zeros_like(asked, dtype=torch.float), long, torch.zeros_like(asked))
+
+
+def _sound(answer: Answer, seen: Observation, teachers: int) -> Tensor:
+    """[runs, episodes] bool: the action is valid here, the distance not negative nor NaN, the identity known."""
+    actions = seen.valid.shape[-1]
+    action = answer.action.clamp(0, actions - 1)
+    sound = seen.valid.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    sound = sound & (action == answer.action) & (answer.distance >= 0)
+    return sound & (answer.identity.clamp(0, teachers - 1) == answer.identity)
+
+
+def _complaint(name: str, answer: Answer, seen: Observation, run: int, episode: int) -> str:
+    action, identity = int(answer.action[run, episode]), int(answer.identity[run, episode])
+    distance = float(answer.distance[run, episode])
+    members = name.split("+")
+    if not 0 <= identity < len(members):
+        return f"Teacher '{name}' answered as identity {identity}, but has {len(members)} members,"
+    who = f"Teacher '{name}', member {identity} ({members[identity]}),"
+    if not distance >= 0:
+        return f"{who} told the distance {distance:g}, which is not a distance,"
+    valid = seen.valid[run, episode].nonzero().flatten().tolist()
+    return f"{who} answered action {action}, but valid actions are {', '.join(map(str, valid))},"
