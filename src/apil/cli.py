@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -31,11 +31,13 @@ class Train:
     """Who answers: a name from `apil list`, or members joined by '+', for example first+last+uniform."""
     query: str = "apil"
     """When to ask; see `apil list`."""
-    iterations: int = 1000
-    """Batches of episodes, one update each."""
+    iterations: int | None = None
+    """Batches of episodes, one update each; 1000 if not given. Can be raised with --resume."""
     seed: int = 0
     out: Path = Path("runs/demo")
     """Folder for the run; must not hold anything yet."""
+    resume: Path | None = None
+    """A stopped run to go on with; its settings are in the folder."""
     batch: int | None = None
     """Episodes in an iteration; the task's own number if not given."""
     learning_rate: float = 1e-3
@@ -61,6 +63,14 @@ class Train:
     """APIL: the final distance of an agent that always follows the teachers, subtracted from every distance."""
     log_every: int = 20
     """Iterations between two rows of metrics."""
+    save_every: int = 100
+    """Iterations between two checkpoints."""
+    answers: bool = True
+    """Write every question and answer to answers.jsonl; a resumed run never asks them again."""
+    teacher_deadline: float | None = None
+    """Seconds a teacher has for one batch of answers; no limit if not given."""
+    on_teacher_error: Literal["stop", "skip"] = "stop"
+    """A teacher that fails, hangs or answers nonsense stops the run, or the step goes on as one not asked."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +164,8 @@ def resolve(command: Train) -> RunConfig:
     """The settings of a run, every open one filled in."""
     from apil.runs.calibration import load_calibration, threshold_of
 
-    positive("iterations", command.iterations)
+    iterations = 1000 if command.iterations is None else command.iterations
+    positive("iterations", iterations)
     task = TASKS.load(command.task)()
     QUERY_POLICIES.check(command.query)
     threshold = command.threshold
@@ -165,7 +176,7 @@ def resolve(command: Train) -> RunConfig:
         teacher=command.teacher,
         query=command.query,
         seed=command.seed,
-        iterations=command.iterations,
+        iterations=iterations,
         batch=task.batch if command.batch is None else command.batch,
         learning_rate=command.learning_rate,
         expectation=command.expectation,
@@ -178,26 +189,56 @@ def resolve(command: Train) -> RunConfig:
         weights=command.weights or None,
         selection=command.selection,
         log_every=command.log_every,
+        save_every=command.save_every,
+        teacher_deadline=command.teacher_deadline,
+        on_teacher_error=command.on_teacher_error,
     )
 
 
 def train(command: Train) -> None:
     """`apil train`"""
-    from apil.learning.trainer import Trainer
-    from apil.runs.files import empty_folder
-    from apil.runs.store import save_run
+    from apil.runs.store import load_config
+    from apil.runs.train import resume_run, start_run
 
-    config = resolve(command)
-    trainer = Trainer([config])
-    empty_folder(command.out, "the run")
+    folder = command.resume or command.out
+    if command.resume:
+        _refuse_other_options(command)
+        config = load_config(folder)
+    else:
+        config = resolve(command)
+    total = command.iterations or config.iterations
     with _progress() as progress:
-        bar = progress.add_task(f"{config.task}, {config.teacher}, {config.query}", total=config.iterations)
-        trainer.train(lambda done: progress.update(bar, completed=done))
-    save_run(command.out, trainer, 0)
-    last = trainer.rows[0][-1]
-    figures = {name: last[name] for name in ("query_rate", "success", "intrinsic", "extrinsic", "model", "answers")}
-    _print_table(f"At the end of {config.iterations} iterations", figures)
-    _wrote(command.out, f"next: apil evaluate {command.out}")
+        bar = progress.add_task(f"{config.task}, {config.teacher}, {config.query}", total=total)
+
+        def tell(done: int) -> None:
+            progress.update(bar, completed=done)
+
+        if command.resume:
+            outcome = resume_run(folder, iterations=command.iterations, progress=tell)
+        else:
+            outcome = start_run(config, folder, answers=command.answers, progress=tell)
+    if outcome.iteration < outcome.config.iterations:
+        print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
+        print(f"Go on with: apil train --resume {folder}")
+        sys.exit(130)
+    names = ("query_rate", "success", "intrinsic", "extrinsic", "model", "answers", "unanswered")
+    figures = {name: outcome.last[name] for name in names if outcome.last and outcome.last.get(name) is not None}
+    _print_table(f"At the end of {outcome.config.iterations} iterations", figures)
+    _wrote(folder, f"next: apil evaluate {folder}")
+
+
+def _refuse_other_options(command: Train) -> None:
+    """A resumed run keeps its settings; an option that would change one must not be ignored in silence."""
+    changed = [
+        f.name
+        for f in fields(Train)
+        if f.name not in ("resume", "iterations") and getattr(command, f.name) != getattr(Train(), f.name)
+    ]
+    if changed:
+        option = "--" + changed[0].replace("_", "-")
+        raise ApilError(f"{option} cannot be changed on resume: the run keeps its settings; leave the option out.")
+    if command.iterations is not None:
+        positive("iterations", command.iterations)
 
 
 def evaluate(command: Evaluate) -> None:

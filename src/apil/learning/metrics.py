@@ -30,14 +30,16 @@ class Meter:
 
     def __init__(self, runs: int) -> None:
         self.answers = torch.zeros(runs, dtype=torch.float64)
+        self.unanswered = torch.zeros(runs, dtype=torch.float64)
         self._sums: dict[str, Tensor] = {}
         self._logs: dict[str, Tensor] = {}
-        self._iterations = 0
+        self._iterations = self._episodes = 0
 
     def add(self, episodes: Episodes, logs: dict[str, Tensor]) -> None:
         """One iteration."""
         asked = episodes.asked.sum((1, 2)).double()
         self.answers += asked
+        self.unanswered += episodes.unanswered.sum((1, 2))
         sums = {
             "asked": asked,
             "steps": episodes.live.sum((1, 2)).double(),
@@ -46,12 +48,32 @@ class Meter:
         }
         for target, values in ((self._sums, sums), (self._logs, logs)):
             for name, value in values.items():
-                target[name] = target[name] + value if name in target else value.double()
+                target[name] = target[name] + value if name in target else value.double().clone()
         self._iterations += 1
         self._episodes = self._iterations * episodes.asked.shape[1]
 
+    def restart(self) -> None:
+        """Begins a new row."""
+        self._sums, self._logs, self._iterations = {}, {}, 0
+
+    def state(self, run: int) -> dict[str, Tensor]:
+        """The sums of one run since the last row, for a checkpoint."""
+        named = {"meter.answers": self.answers, "meter.unanswered": self.unanswered}
+        named |= {f"meter.sums.{name}": value for name, value in self._sums.items()}
+        named |= {f"meter.logs.{name}": value for name, value in self._logs.items()}
+        counts = torch.tensor([self._iterations, self._episodes], dtype=torch.float64)
+        return {name: value[run : run + 1].clone() for name, value in named.items()} | {"meter.counts": counts}
+
+    def restore(self, saved: dict[str, Tensor]) -> None:
+        """Takes the state of `state` back into a stack of one."""
+        self.answers, self.unanswered = saved["meter.answers"].clone(), saved["meter.unanswered"].clone()
+        self._iterations, self._episodes = (int(value) for value in saved["meter.counts"].tolist())
+        for kind, target in (("sums", self._sums), ("logs", self._logs)):
+            prefix = f"meter.{kind}."
+            target.update({n.removeprefix(prefix): v.clone() for n, v in saved.items() if n.startswith(prefix)})
+
     def rows(self, iteration: int) -> list[Row]:
-        """A row for each run, and a new start."""
+        """A row for each run of what was added since the last `restart`."""
         sums, steps = self._sums, self._sums["steps"]
         columns: dict[str, Tensor] = {
             "query_rate": sums["asked"] / steps,
@@ -60,7 +82,11 @@ class Meter:
             **{name: value / self._iterations for name, value in self._logs.items()},
         }
         lists = {name: column.tolist() for name, column in columns.items()}
-        counts = {"answers": self.answers.tolist(), "steps": steps.tolist()}
+        counts = {
+            "answers": self.answers.tolist(),
+            "unanswered": self.unanswered.tolist(),
+            "steps": steps.tolist(),
+        }
         rows: list[Row] = [
             {
                 "iteration": iteration,
@@ -70,7 +96,6 @@ class Meter:
             }
             for run in range(len(self.answers))
         ]
-        self._sums, self._logs, self._iterations = {}, {}, 0
         return rows
 
 

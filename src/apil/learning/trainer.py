@@ -4,33 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+from torch import Tensor
+
 from apil.config import RunConfig
+from apil.learning.ask import AnswerLog
 from apil.learning.build import build, configure_torch
 from apil.learning.collect import collect
 from apil.learning.metrics import Meter, Row
+from apil.learning.state import weights
 from apil.learning.update import Learner
 
 
 class Trainer:
     """A stack of runs in training: collect by Alg 1, update, log. A run alone is a stack of one."""
 
-    def __init__(self, configs: Sequence[RunConfig]) -> None:
+    def __init__(self, configs: Sequence[RunConfig], log: AnswerLog | None = None) -> None:
         configure_torch()
         self.configs = tuple(configs)
         self.agents = build(configs)
+        self.iteration = 0
+        """Iterations done."""
         self.rows: list[list[Row]] = [[] for _ in configs]
         """The metrics of each run."""
+        self._log = log
         self._learner = Learner(self.agents, configs[0].learning_rate)
         self._meter = Meter(len(configs))
 
+    def step(self) -> list[Row] | None:
+        """One iteration; a row of metrics for each run where one is due.
+
+        The last iteration always has a row. If that comes before its time it is a look at a row not yet complete:
+        training on to more iterations gives the rows that it would have given without the stop.
+        """
+        first = self.configs[0]
+        episodes = collect(self.agents, self.iteration, first.batch, log=self._log)
+        self._meter.add(episodes, self._learner.update(episodes, self.iteration))
+        self.iteration += 1
+        complete = self.iteration % first.log_every == 0
+        if not complete and self.iteration != first.iterations:
+            return None
+        rows = self._meter.rows(self.iteration)
+        for own, row in zip(self.rows, rows, strict=True):
+            own.append(row)
+        if complete:
+            self._meter.restart()
+        return rows
+
     def train(self, progress: Callable[[int], None] = lambda iterations: None) -> None:
         """Trains to the end; `progress` is told the iterations done, at every row."""
-        first = self.configs[0]
-        for iteration in range(first.iterations):
-            episodes = collect(self.agents, iteration, first.batch)
-            self._meter.add(episodes, self._learner.update(episodes, iteration))
-            done = iteration + 1
-            if done % first.log_every == 0 or done == first.iterations:
-                for own, row in zip(self.rows, self._meter.rows(done), strict=True):
-                    own.append(row)
-                progress(done)
+        while self.iteration < self.configs[0].iterations:
+            if self.step() is not None:
+                progress(self.iteration)
+
+    def state(self, run: int) -> dict[str, Tensor]:
+        """Everything that changes in training, of one run. Randomness has no state; tasks start anew each iteration."""
+        views = weights(self.agents, run) | self._learner.moments(run)
+        return {name: value.detach().clone() for name, value in views.items()} | self._meter.state(run)
+
+    def restore(self, iteration: int, saved: dict[str, Tensor]) -> None:
+        """Goes back to the state saved after `iteration` iterations; for a stack of one."""
+        assert len(self.configs) == 1
+        with torch.no_grad():
+            for name, view in (weights(self.agents, 0) | self._learner.moments(0)).items():
+                view.copy_(saved[name])
+        self._meter.restore(saved)
+        self.iteration = iteration

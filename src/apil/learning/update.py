@@ -7,7 +7,8 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.learning.collect import Agents
-from apil.learning.group import take
+from apil.learning.group import Places, take
+from apil.learning.state import place_in
 from apil.nn import StackedAdam
 from apil.types import Episodes
 
@@ -20,13 +21,25 @@ class Learner:
 
     def __init__(self, agents: Agents, learning_rate: float) -> None:
         self._agents = agents
-        self.optimisers = {
-            "policy": StackedAdam(agents.model.policy, learning_rate),
-            "identity": StackedAdam(agents.model.identity, learning_rate),
-        }
-        for place, group in enumerate(agents.queries):
+        everyone = slice(0, len(agents.streams.seeds))
+        self._optimisers: list[tuple[str, Places, StackedAdam]] = [
+            ("policy", everyone, StackedAdam(agents.model.policy, learning_rate)),
+            ("identity", everyone, StackedAdam(agents.model.identity, learning_rate)),
+        ]
+        for group in agents.queries:
             if group.part.parameters:
-                self.optimisers[f"query{place}"] = StackedAdam(group.part.parameters, learning_rate)
+                self._optimisers.append(("query", group.runs, StackedAdam(group.part.parameters, learning_rate)))
+
+    def moments(self, run: int) -> dict[str, Tensor]:
+        """The optimisers' state of one run, as views: 'adam.<part>.first.*', '.second.*' and '.steps'."""
+        named: dict[str, Tensor] = {}
+        for part, runs, adam in self._optimisers:
+            place = place_in(runs, run, len(self._agents.streams.seeds))
+            if place is not None:
+                named |= {f"adam.{part}.first.{name}": value[place] for name, value in adam.first.items()}
+                named |= {f"adam.{part}.second.{name}": value[place] for name, value in adam.second.items()}
+                named[f"adam.{part}.steps"] = adam.steps[place : place + 1]
+        return named
 
     def update(self, episodes: Episodes, iteration: int) -> dict[str, Tensor]:
         """One step of every part that has something to learn; returns the losses and logs, each [runs]."""
@@ -43,13 +56,13 @@ class Learner:
                 active.append(own.active)
                 for name, values in {"query_loss": own.loss.detach(), **own.logs}.items():
                     logs.setdefault(name, torch.full(policy.shape, torch.nan))[group.runs] = values
-        _check_finite(logs, iteration)
+        _check_finite(terms, iteration)
         self._descend(terms, active)
         return logs
 
     def _descend(self, terms: list[Tensor], active: list[Tensor]) -> None:
         """The losses of the parts share no parameters, so one backward pass serves them all."""
-        optimisers = list(self.optimisers.values())
+        optimisers = [adam for _, _, adam in self._optimisers]
         parameters = [list(optimiser.parameters.values()) for optimiser in optimisers]
         total = torch.cat(terms).sum()
         gradients = iter(torch.autograd.grad(total, [p for part in parameters for p in part]))
@@ -57,7 +70,15 @@ class Learner:
             optimiser.step([next(gradients) for _ in part], live)
 
 
-def _check_finite(logs: dict[str, Tensor], iteration: int) -> None:
-    for name in ("policy_loss", "identity_loss"):
-        if not bool(logs[name].isfinite().all()):
-            raise ApilError(f"{name} is not finite at iteration {iteration}: lower --learning-rate.")
+class DivergenceError(ApilError):
+    """A loss is NaN or infinite. The weights are still those before it."""
+
+    def __init__(self, part: str, iteration: int) -> None:
+        super().__init__(f"The {part} loss is not finite at iteration {iteration}: try a lower --learning-rate.")
+        self.iteration = iteration
+
+
+def _check_finite(terms: list[Tensor], iteration: int) -> None:
+    for part, loss in zip(("policy", "identity", *["query"] * len(terms)), terms, strict=False):
+        if not bool(loss.isfinite().all()):
+            raise DivergenceError(part, iteration)

@@ -4,34 +4,43 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from apil.errors import ApilError
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
-    """Calls `write` on a new file beside `path`, makes it durable and moves it into place."""
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file, whole or not at all: a new file beside `path`, made durable, then moved into place."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        write(new)
-        with new.open("rb+") as file:
+        with new.open("wb") as file:
+            file.write(data)
+            file.flush()
             os.fsync(file.fileno())
         new.replace(path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
     finally:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, whole or not at all."""
-
-    def write(new: Path) -> None:
-        new.write_text(text, encoding="utf-8")
-
-    write_atomically(path, write)
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -45,8 +54,8 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ApilError(f"{path} does not exist: check the folder's name.") from None
-    except (OSError, ValueError) as error:
-        raise ApilError(f"Cannot read {path}: {error}. Restore the file or make it anew.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
@@ -57,16 +66,42 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSON lines file."""
     try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError) as error:
-        raise ApilError(f"Cannot read {path}: {error}. Restore the file or make it anew.") from error
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, RecursionError) as error:
+        raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
+    if not all(isinstance(row, dict) for row in rows):
+        raise ApilError(f"Cannot read {path}: a line is not a record. Restore the file or make it anew.")
+    return rows
+
+
+def whole_rows(path: Path) -> tuple[list[Any], int]:
+    """The rows of a file that was being appended to when its writer died, and how many bytes they take.
+
+    A last line without its end is left out; a damaged line before it is an error.
+    """
+    try:
+        content = path.read_bytes() if path.exists() else b""
+        end = content.rfind(b"\n") + 1
+        return [json.loads(line) for line in content[:end].decode("utf-8").split("\n")[:-1]], end
+    except (OSError, ValueError, RecursionError) as error:
+        raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
+
+
+def _line(error: Exception) -> str:
+    """The first line of a message."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def empty_folder(path: Path, what: str) -> None:
     """Makes `path` a folder that holds nothing else; refuses one that does."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(not _leftover(entry) for entry in path.iterdir())):
         raise ApilError(f"{path} exists and is not an empty folder: choose another --out for {what}, or remove it.")
     make_folder(path)
+
+
+def _leftover(entry: Path) -> bool:
+    """A file that a writer left when it was killed before it could move it into place."""
+    return entry.name.startswith(".")
 
 
 def make_folder(path: Path) -> None:

@@ -1,0 +1,135 @@
+"""`answers.jsonl`: every question and answer, written before it is acted on, and read back on resume."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.runs.files import whole_rows
+from apil.types import Answer
+
+_SYNC_SECONDS = 1.0
+
+
+class AnswerBook:
+    """The answers of one run.
+
+    A row holds iteration, episode, step, the teacher's identity, its action and distance, and the query policy that
+    asked. A question that stayed without an answer has null for all three.
+    """
+
+    def __init__(self, path: Path, query: str, *, actions: int, teachers: int, from_iteration: int = 0) -> None:
+        """Opens the book; rows from `from_iteration` on are remembered and will not be asked for again."""
+        self._end = f', "query": "{query}"}}\n'
+        self._known: dict[tuple[int, int], dict[int, dict[str, Any]]] = {}
+        rows, size = whole_rows(path)
+        for row in rows:
+            if not _is_answer(row, actions, teachers):
+                raise ApilError(f"{path} has a row that is not an answer ({str(row)[:80]}): restore it or train anew.")
+            if row["iteration"] >= from_iteration:
+                self._known.setdefault((row["iteration"], row["step"]), {})[row["episode"]] = row
+        try:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+            os.ftruncate(self._file, size)
+            os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as error:
+            raise ApilError(f"Cannot write {path}: {error.strerror}. Check space and permissions.") from error
+        self._path = path
+        self._synced = time.monotonic()
+
+    def take(self, iteration: int, t: int) -> dict[int, dict[str, Any]]:
+        """The remembered answers of a step by episode; each is given out once."""
+        return self._known.pop((iteration, t), {}) if self._known else {}
+
+    def write(self, iteration: int, t: int, asked: Sequence[bool], columns: Sequence[Sequence[Any]]) -> None:
+        """Appends the answers of a step: `columns` are identity, action, distance and given, by episode."""
+        lines = []
+        for episode, (ask, identity, action, distance, given) in enumerate(zip(asked, *columns, strict=True)):
+            if ask:
+                start = f'{{"iteration": {iteration}, "episode": {episode}, "step": {t}, "identity": '
+                told = f'{identity}, "action": {action}, "distance": {_json(distance)}'
+                lines.append(start + (told if given else 'null, "action": null, "distance": null') + self._end)
+        try:
+            _write_all(self._file, "".join(lines).encode())
+            if time.monotonic() - self._synced > _SYNC_SECONDS:
+                self.sync()
+        except OSError as error:
+            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
+
+    def sync(self) -> None:
+        """Makes what was written durable."""
+        os.fsync(self._file)
+        self._synced = time.monotonic()
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._file)
+
+
+def _is_answer(row: Any, actions: int, teachers: int) -> bool:
+    """Whether a row read from disk can be used."""
+    if not isinstance(row, dict) or not {"identity", "action", "distance"} <= set(row):
+        return False
+    whole = {name: row.get(name) for name in ("iteration", "episode", "step")}
+    if not all(type(value) is int and value >= 0 for value in whole.values()):
+        return False
+    identity, action, distance = row["identity"], row["action"], row["distance"]
+    if identity is None and action is None and distance is None:
+        return True
+    counts = type(identity) is int and type(action) is int and 0 <= identity < teachers and 0 <= action < actions
+    return counts and isinstance(distance, float | int) and distance >= 0
+
+
+def _json(distance: float) -> str:
+    return "1e999" if distance == float("inf") else repr(distance)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+class AnswerBooks:
+    """The books of a stack of runs: an `AnswerLog`."""
+
+    def __init__(self, books: Sequence[AnswerBook]) -> None:
+        self.books = books
+
+    def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+        """Asks only for what no book remembers, and writes those answers down."""
+        known = [book.take(iteration, t) for book in self.books]
+        missing = asked
+        if any(known):
+            remembered = torch.zeros_like(asked)
+            for run, rows in enumerate(known):
+                remembered[run, list(rows)] = True
+            missing = asked & ~remembered
+        answer = ask(missing)
+        given = missing if answer.given is None else answer.given & missing
+        if any(known):
+            answer = Answer(answer.action.clone(), answer.distance.clone(), answer.identity.clone(), given.clone())
+            _fill(answer, known)
+        columns = [part.tolist() for part in (answer.identity, answer.action, answer.distance, given)]
+        for run, (book, flags) in enumerate(zip(self.books, missing.tolist(), strict=True)):
+            if True in flags:
+                book.write(iteration, t, flags, [column[run] for column in columns])
+        return answer if any(known) else Answer(answer.action, answer.distance, answer.identity, given)
+
+
+def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:
+    """Writes remembered answers into `answer`."""
+    assert answer.given is not None
+    for run, rows in enumerate(known):
+        for episode, row in rows.items():
+            if row["action"] is not None:
+                answer.action[run, episode] = row["action"]
+                answer.distance[run, episode] = row["distance"]
+                answer.identity[run, episode] = row["identity"]
+                answer.given[run, episode] = True

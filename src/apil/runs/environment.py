@@ -1,0 +1,56 @@
+"""What made a run: versions, commit, machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import apil
+
+
+@cache
+def code_hash() -> str:
+    """Sixteen hex digits over the package's source files: another code gives another number."""
+    digest = hashlib.sha256()
+    root = Path(apil.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that the package is run from, with '+' where files differ from it."""
+    try:
+        found = subprocess.run(
+            ["git", "-C", str(Path(apil.__file__).parent), "describe", "--always", "--abbrev=40", "--dirty=+"],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
+
+
+def environment() -> dict[str, Any]:
+    """For `environment.json`."""
+    import numpy
+    import torch
+
+    return {
+        "apil": apil.__version__,
+        "code": code_hash(),
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+    }
