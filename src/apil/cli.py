@@ -106,6 +106,10 @@ class Study:
     """N2: dropout masks."""
     episodes: int = 1000
     """Evaluation episodes of each run at the end."""
+    answers: bool = False
+    """Write every question and answer of each run to its answers.jsonl."""
+    keep_old: bool = False
+    """Keep finished runs that were made by other code."""
     calibration: Path | None = None
     """A file made by `apil calibrate`; overrides the thresholds that ship with apil."""
 
@@ -125,6 +129,27 @@ class Calibrate:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """Show episodes of a trained agent: who acted, where it asked, which teacher answered what."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder written by `apil train`."""
+    episodes: int = 1
+    first: int = 0
+    """Number of the first episode; the same number is the same start."""
+    out: Path | None = None
+    """A .gif or .mp4 file; in the terminal if not given."""
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check the installation and say what to do about what is missing."""
+
+    folder: Path = Path()
+    """Where runs would be written."""
+
+
+@dataclass(frozen=True)
 class List:
     """Show tasks, teachers and query policies."""
 
@@ -134,6 +159,8 @@ Command = Union[  # noqa: UP007 (tyro reads the annotations of a Union)
     Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
     Annotated[Study, tyro.conf.subcommand("study")],
     Annotated[Calibrate, tyro.conf.subcommand("calibrate")],
+    Annotated[Replay, tyro.conf.subcommand("replay")],
+    Annotated[Doctor, tyro.conf.subcommand("doctor")],
     Annotated[List, tyro.conf.subcommand("list")],
 ]
 
@@ -150,6 +177,10 @@ def main() -> None:
             study(command)
         elif isinstance(command, Calibrate):
             calibrate(command)
+        elif isinstance(command, Replay):
+            replay(command)
+        elif isinstance(command, Doctor):
+            doctor(command)
         else:
             show_list()
     except ApilError as error:
@@ -264,7 +295,7 @@ def study(command: Study) -> None:
     """`apil study`"""
     from apil.runs.calibration import load_calibration, threshold_of
     from apil.runs.files import make_folder
-    from apil.studies.engine import run_cells, unfinished, work_of
+    from apil.studies.engine import run_cells, standing, work_of
     from apil.studies.folder import claim_folder
     from apil.studies.plan import plan
     from apil.studies.report import build_report
@@ -278,11 +309,29 @@ def study(command: Study) -> None:
     out = command.out or Path("results") / command.task
     claim_folder(out, command.task)
     make_folder(out / "runs")
-    todo = unfinished(cells, out / "runs")
-    print(f"{len(cells)} runs, {len(cells) - len(todo)} of them finished before, in {out / 'runs'}")
+    now = standing(cells, out / "runs")
+    if now.other_code and not command.keep_old:
+        raise ApilError(
+            f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code than this: remove that "
+            "folder, choose another --out, or mix them knowingly with --keep-old."
+        )
+    print(
+        f"{len(cells)} runs in {out / 'runs'}: {len(now.finished)} finished before and kept, {now.begun} begun and "
+        f"made anew, {len(now.todo) - now.begun} new"
+    )
+    if now.other_code:
+        print(f"Mixed: {len(now.other_code)} of the finished runs were made by other code")
     with _progress() as progress:
-        bar = progress.add_task(f"study {command.task}", total=max(1, work_of(todo)))
-        run_cells(todo, out / "runs", command.episodes, command.workers, lambda n: progress.advance(bar, n))
+        bar = progress.add_task(f"study {command.task}", total=max(1, work_of(now.todo)))
+        run_cells(
+            now.todo,
+            out / "runs",
+            command.episodes,
+            command.workers,
+            lambda n: progress.advance(bar, n),
+            answers=command.answers,
+        )
+        progress.update(bar, completed=max(1, work_of(now.todo)))
     print("Writing tables, figures and the report")
     known = {query: calibration[command.task][query] for query in queries if thresholds[query] is not None}
     write_records(cells, out, known)
@@ -342,6 +391,39 @@ def calibrate(command: Calibrate) -> None:
     for query, entry in found.items():
         print(f"{query:8} {entry['threshold']:<10g} {entry['how']}")
     _wrote(command.out, f"use it with --calibration {command.out}")
+
+
+def replay(command: Replay) -> None:
+    """`apil replay`"""
+    from apil.runs.replay import frames, save_movie
+    from apil.runs.store import load_run
+
+    positive("episodes", command.episodes)
+    if command.first < 0:
+        raise ApilError(f"first is {command.first}: episode numbers start at 0.")
+    _, agents = load_run(command.run)
+    shown = frames(agents, command.episodes, command.first)
+    if command.out is not None:
+        save_movie(shown, command.out)
+        _wrote(command.out)
+        return
+    for frame in shown:
+        print(f"episode {frame.episode}, step {frame.step}: {frame.caption}")
+        print("\n".join("  " + " ".join(row) for row in frame.picture.cells))
+
+
+def doctor(command: Doctor) -> None:
+    """`apil doctor`"""
+    from apil.runs.doctor import examine
+
+    healthy = True
+    for finding in examine(command.folder):
+        mark = "ok" if finding.good else "MISSING" if finding.needed else "-"
+        print(f"{mark:8} {finding.what}: {finding.told}")
+        healthy = healthy and (finding.good or not finding.needed)
+    if not healthy:
+        raise ApilError("Something that apil needs does not work: see MISSING above.")
+    print("All that apil needs is there.")
 
 
 def show_list() -> None:

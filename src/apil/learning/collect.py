@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -34,6 +34,24 @@ class Agents:
     guard: Guard
 
 
+@dataclass(frozen=True)
+class Step:
+    """What happened at one step, before the action was taken."""
+
+    seen: Observation
+    belief: Belief
+    fired: Tensor
+    """[runs, episodes] bool: the query policy wanted to ask."""
+    asked: Tensor
+    """[runs, episodes] bool: it asked and was answered."""
+    answer: Answer
+    live: Tensor
+    """[runs, episodes] bool"""
+
+
+Watch = Callable[[Any, Step, Tensor], None]
+
+
 def collect(
     agents: Agents,
     iteration: int,
@@ -41,21 +59,28 @@ def collect(
     acting: Acting = "training",
     prefix: str = "",
     log: AnswerLog | None = None,
+    watch: Watch | None = None,
 ) -> Episodes:
     """Runs `episodes` episodes of every run to their end.
 
     All randomness comes from (seed, `prefix` + stream, `iteration`); acting needs no gradient.
-    Answers go through `log`.
+    Answers go through `log`; `watch` is shown each state, what happened there and the action taken.
     """
     with torch.inference_mode():
-        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix, log)
+        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix, log, watch)
     # Stacked outside inference mode: gradients may flow through what is learned from it.
     return _episodes(steps, final_distance.clone(), agents.task.success_distance)
 
 
 def _walk(
-    agents: Agents, iteration: int, episodes: int, acting: Acting, prefix: str, log: AnswerLog | None
-) -> tuple[list[_Step], Tensor]:
+    agents: Agents,
+    iteration: int,
+    episodes: int,
+    acting: Acting,
+    prefix: str,
+    log: AnswerLog | None,
+    watch: Watch | None,
+) -> tuple[list[Step], Tensor]:
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
     draws = streams.draws(f"{prefix}model", iteration)
     model = agents.model.begin(draws, episodes, horizon)
@@ -64,7 +89,7 @@ def _walk(
     sessions = _open(agents, f"{prefix}teacher", iteration, episodes)
     follows = _follows(agents, acting)
     state = task.reset(streams.draws(f"{prefix}task", iteration), episodes)
-    steps: list[_Step] = []
+    steps: list[Step] = []
     for t in range(horizon):
         live = ~task.done(state)
         seen = task.observe(state)
@@ -76,19 +101,12 @@ def _walk(
             raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
         own = race(belief.mean, arrival[:, t])
         answered = asked if answer.given is None else asked & answer.given
-        steps.append(_Step(seen, belief, asked, answered, answer, live))
-        state = task.step(state, torch.where(answered & follows, answer.action, own))
+        steps.append(Step(seen, belief, asked, answered, answer, live))
+        action = torch.where(answered & follows, answer.action, own)
+        if watch is not None:
+            watch(state, steps[-1], action)
+        state = task.step(state, action)
     return steps, task.distance(state)
-
-
-@dataclass(frozen=True)
-class _Step:
-    seen: Observation
-    belief: Belief
-    fired: Tensor
-    asked: Tensor
-    answer: Answer
-    live: Tensor
 
 
 def _follows(agents: Agents, acting: Acting) -> Tensor:
@@ -134,7 +152,7 @@ def _answer(
     return log.consult(iteration, t, asked, lambda missing: guard.answers(sessions, seen, reference, missing, t))
 
 
-def _episodes(steps: Sequence[_Step], final_distance: Tensor, success_distance: float) -> Episodes:
+def _episodes(steps: Sequence[Step], final_distance: Tensor, success_distance: float) -> Episodes:
     def over_time(tensors: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(tensors), dim=2)
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import multiprocessing
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
 from typing import Any
 
 from apil.config import RunConfig
 from apil.errors import ApilError
+from apil.learning.build import committee_of
 from apil.learning.evaluate import evaluate
 from apil.learning.teacher_model import teacher_models
 from apil.learning.trainer import Trainer
-from apil.runs.files import make_folder, read_json
-from apil.runs.store import save_run, write_evaluation
+from apil.runs.answers import AnswerBook, AnswerBooks
+from apil.runs.environment import code_hash
+from apil.runs.files import make_folder, read_json, read_rows
+from apil.runs.store import load_config, save_run, write_evaluation
 from apil.studies.plan import Cell, stacks
+from apil.tasks import TASKS
 
 Progress = Callable[[int], None]
 """Told how many more units of work are done; a unit is an iteration of a run."""
@@ -35,25 +41,53 @@ def work_of(cells: Sequence[Cell]) -> int:
     return sum(cell.config.iterations + _EVALUATION for cell in cells)
 
 
-def unfinished(cells: Sequence[Cell], runs: Path) -> list[Cell]:
-    """The cells without a finished run of the same config; `evaluation.json` is written last."""
-    return [cell for cell in cells if not _finished(runs / cell.folder, cell.config)]
+@dataclass(frozen=True)
+class Standing:
+    """What of a study is there already."""
+
+    finished: list[Cell]
+    todo: list[Cell]
+    """Never begun, or begun and not finished: these are run from their start."""
+    begun: int
+    """How many of `todo` had been begun."""
+    other_code: list[Cell]
+    """Those of `finished` that were made by other code than this."""
+
+
+def standing(cells: Sequence[Cell], runs: Path) -> Standing:
+    """Looks at the run folders of a study."""
+    finished = [cell for cell in cells if _finished(runs / cell.folder, cell.config)]
+    todo = [cell for cell in cells if cell not in finished]
+    begun = sum((runs / cell.folder).is_dir() for cell in todo)
+    other = [cell for cell in finished if _code(runs / cell.folder) != code_hash()]
+    return Standing(finished, todo, begun, other)
 
 
 def _finished(folder: Path, config: RunConfig) -> bool:
+    """Whether the run is whole: the same config, and `evaluation.json`, which is written last."""
     try:
-        saved = RunConfig.from_json(read_json(folder / "config.json"))
-        return saved == config and (folder / "evaluation.json").is_file()
-    except (ApilError, TypeError, AttributeError):
+        saved = load_config(folder)
+        read_rows(folder / "metrics.jsonl")
+        return saved == config and isinstance(read_json(folder / "evaluation.json"), dict)
+    except ApilError:
         return False
 
 
-def run_cells(cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress) -> None:
+def _code(folder: Path) -> object:
+    try:
+        return read_json(folder / "environment.json")["code"]
+    except (ApilError, KeyError, TypeError):
+        return None
+
+
+def run_cells(
+    cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress, *, answers: bool = False
+) -> None:
     """Trains and evaluates the cells, each into its folder under `runs`."""
-    work = [(stack, runs, episodes) for stack in stacks(cells)]
+    work = [(stack, runs, episodes, answers) for stack in stacks(cells)]
     if workers == 1 or len(work) <= 1:
-        for stack, folder, count in work:
-            _run_stack(stack, folder, count, progress)
+        for item in work:
+            _run_stack(*item, progress)
         return
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
@@ -82,13 +116,19 @@ def _listen(queue: Any) -> None:
     _queue = queue
 
 
-def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int) -> None:
-    _run_stack(stack, runs, episodes, _queue.put)
+def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, answers: bool) -> None:
+    _run_stack(stack, runs, episodes, answers, _queue.put)
 
 
-def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, progress: Progress) -> None:
+def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, answers: bool, progress: Progress) -> None:
     """One stack: trained, evaluated, saved. The results do not depend on what else is in the stack."""
-    trainer = Trainer([cell.config for cell in stack])
+    for cell in stack:
+        folder = runs / cell.folder
+        if folder.exists():
+            shutil.rmtree(folder)
+        make_folder(folder)
+    books = AnswerBooks([_book(cell, runs / cell.folder) for cell in stack]) if answers else None
+    trainer = Trainer([cell.config for cell in stack], books)
     done = 0
 
     def trained(iterations: int) -> None:
@@ -100,8 +140,12 @@ def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, progress: Progr
     evaluations = evaluate(trainer.agents, episodes)
     models = teacher_models(trainer.agents, min(_WATCHED, episodes))
     for run, cell in enumerate(stack):
-        folder = runs / cell.folder
-        make_folder(folder)
-        save_run(folder, trainer, run)
-        write_evaluation(folder, {**evaluations[run], "teacher_model": models[run]})
+        save_run(runs / cell.folder, trainer, run)
+        write_evaluation(runs / cell.folder, {**evaluations[run], "teacher_model": models[run]})
     progress(_EVALUATION * len(stack))
+
+
+def _book(cell: Cell, folder: Path) -> AnswerBook:
+    actions = TASKS.load(cell.config.task)().actions
+    teachers = len(committee_of(cell.config).members)
+    return AnswerBook(folder / "answers.jsonl", cell.config.query, actions=actions, teachers=teachers)

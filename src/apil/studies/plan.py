@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
@@ -19,10 +21,16 @@ class Cell:
     """One run of a study."""
 
     config: RunConfig
-    folder: str
-    """Name of the run's folder."""
     samples: str | None = None
     """Set for the runs that vary the number of samples: '1', '5', ... or 'exact'."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the run's folder: what it is, and a hash of its whole config."""
+        settings = json.dumps(self.config.to_json(), sort_keys=True)
+        digest = hashlib.sha256(settings.encode()).hexdigest()[:10]
+        what = self.config.query if self.samples is None else f"samples-{self.samples}"
+        return f"{self.config.teacher}-{what}-{self.config.seed}-{digest}"
 
 
 def plan(
@@ -34,10 +42,7 @@ def plan(
 ) -> list[Cell]:
     """All runs of a study: every query policy with every teacher and seed, and those of the sampling figure."""
     cells = [
-        Cell(
-            replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query)),
-            f"{teacher}-{query}-{seed}",
-        )
+        Cell(replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query)))
         for teacher, query, seed in product(teachers, queries, range(seeds))
     ]
     if "twodifdetm" in teachers and "dagger" in queries:
@@ -55,7 +60,7 @@ def _sampling(base: RunConfig, size: int | None, seed: int) -> Cell:
         expectation="exact" if size is None else "monte-carlo",
         samples=base.samples if size is None else size,
     )
-    return Cell(config, f"samples-{name}-{seed}", name)
+    return Cell(config, name)
 
 
 def stacks(cells: Sequence[Cell]) -> list[list[Cell]]:

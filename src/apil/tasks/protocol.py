@@ -23,6 +23,8 @@ class Task(Protocol[State]):
     """T, the number of steps after which an episode ends."""
     actions: int
     """A, the number of actions."""
+    action_names: tuple[str, ...]
+    """A word for each action."""
     state_size: int
     """S, the length of the state vector."""
     success_distance: float

@@ -1,0 +1,91 @@
+"""`apil doctor`: does the installation work, and what is missing?"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from apil.errors import ApilError
+
+_NEEDED = ("torch", "numpy", "scipy", "gymnasium", "tyro", "rich", "safetensors", "matplotlib")
+_OPTIONAL = {
+    "minigrid": "MiniGrid environments",
+    "minari": "export and import of Minari datasets",
+    "ray": "studies on a cluster",
+    "tensorboard": "metrics in TensorBoard",
+    "starlette": "people as teachers in a web page",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    good: bool
+    told: str
+    """The version or state, or what to do."""
+    needed: bool = True
+
+
+def examine(folder: Path) -> Iterator[Finding]:
+    """Looks at everything, one finding at a time; `folder` is where runs would be written."""
+    version = sys.version.split()[0]
+    python = sys.version_info >= (3, 11)
+    yield Finding("Python", python, version if python else f"{version}: install Python 3.11 or later")
+    for name in _NEEDED:
+        found = _version(name)
+        yield Finding(name, found is not None, found or f"missing: pip install -c constraints.txt {name}")
+    yield _try("a tiny training", _train)
+    yield _try(f"writing into {folder}", lambda: _write(folder))
+    for name, use in _OPTIONAL.items():
+        found = _version(name)
+        yield Finding(name, found is not None, found or f"not installed; would enable: {use}", needed=False)
+    ffmpeg = shutil.which("ffmpeg")
+    yield Finding("ffmpeg", ffmpeg is not None, "found" if ffmpeg else "not installed; would enable: MP4", needed=False)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _try(what: str, work: Callable[[], str]) -> Finding:
+    try:
+        return Finding(what, True, work())
+    except ApilError as error:
+        return Finding(what, False, str(error))
+    except Exception as error:  # whatever is wrong with an installation is a finding, not a crash
+        return Finding(what, False, f"{type(error).__name__}: {error}; reinstall with pip install -c constraints.txt")
+
+
+def _train() -> str:
+    from apil.config import RunConfig
+    from apil.runs.store import load_run
+    from apil.runs.train import start_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        config = RunConfig(task="grid", teacher="twodifdetm", query="apil", iterations=5, log_every=5)
+        start_run(config, run, answers=True, progress=lambda done: None)
+        load_run(run)
+    return "trained, saved and loaded"
+
+
+def _write(folder: Path) -> str:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:
+            file.write(b"apil")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ApilError(f"{error.strerror}: choose a folder you may write to, or free space") from error
+    return f"fine, {shutil.disk_usage(folder).free // 2**20} MB free"

@@ -1,0 +1,105 @@
+"""Episodes of a trained agent to look at: who acted, where it asked, which teacher answered what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.learning.collect import Agents, Step, collect
+from apil.types import Picture
+
+_COLOURS = {".": "#f4f4f4", "#": "#4d4d4d", "G": "#f0c808", "A": "#0072b2"}
+_ASKING = "#d55e00"
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One step of an episode."""
+
+    episode: int
+    step: int
+    picture: Picture
+    asked: bool
+    caption: str
+    """Who acted, and how."""
+
+
+def frames(agents: Agents, episodes: int, first: int = 0) -> list[Frame]:
+    """`episodes` episodes with help where the run's query policy asks for it; their numbers start at `first`."""
+    members = agents.teachers[0].name.split("+")
+    made: list[Frame] = []
+    task = agents.task
+
+    def watch_of(episode: int) -> Any:
+        def watch(state: Any, step: Step, action: Tensor) -> None:
+            if bool(step.live[0, 0]):
+                number = task.horizon - step.belief.remaining
+                caption = _caption(step, int(action[0, 0]), members, task.action_names)
+                asked = bool(step.asked[0, 0])
+                made.append(Frame(episode, number, task.picture(state, 0, 0), asked, caption))
+
+        return watch
+
+    for episode in range(first, first + episodes):
+        end = collect(agents, episode, 1, "helped", "replay/", watch=watch_of(episode))
+        result = "reached the goal" if bool(end.success[0, 0]) else f"ended {float(end.final_distance[0, 0]):g} away"
+        last = made[-1]
+        made[-1] = Frame(last.episode, last.step, last.picture, last.asked, f"{last.caption}; {result}")
+    return made
+
+
+def _caption(step: Step, action: int, members: list[str], names: tuple[str, ...]) -> str:
+    chance = float(step.belief.mean[0, 0, action])
+    if not bool(step.asked[0, 0]):
+        return f"agent: {names[action]} (its chance {chance:.2f})"
+    identity = int(step.answer.identity[0, 0])
+    distance = float(step.answer.distance[0, 0])
+    who = f"teacher {identity} ({members[identity]})"
+    return f"asked; {who}: {names[action]}, {distance:g} to go (agent's chance {chance:.2f})"
+
+
+def save_movie(shown: list[Frame], path: Path) -> None:
+    """Writes the frames as a GIF or, where ffmpeg is installed, as an MP4."""
+    from matplotlib.animation import FFMpegWriter, PillowWriter, writers
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    kind = path.suffix.lower()
+    if kind not in (".gif", ".mp4"):
+        raise ApilError(f"{path} is neither .gif nor .mp4: give one of these endings.")
+    if kind == ".mp4" and not writers.is_available("ffmpeg"):
+        raise ApilError("MP4 needs the program ffmpeg, which is not installed: install it, or write a .gif.")
+    if not path.parent.is_dir():
+        raise ApilError(f"The folder {path.parent} does not exist: create it, or choose another --out.")
+    figure = Figure(figsize=(4.4, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.add_subplot()
+    writer = PillowWriter(fps=2) if kind == ".gif" else FFMpegWriter(fps=2)
+    try:
+        with writer.saving(figure, str(path), dpi=100):
+            for frame in shown:
+                _draw(panel, frame)
+                writer.grab_frame()
+    except OSError as error:
+        raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
+
+
+def _draw(panel: Any, frame: Frame) -> None:
+    from matplotlib.patches import Rectangle
+
+    panel.clear()
+    rows = frame.picture.cells
+    for row, cells in enumerate(rows):
+        for column, cell in enumerate(cells):
+            colour = _ASKING if cell == "A" and frame.asked else _COLOURS[cell]
+            panel.add_patch(Rectangle((column, row), 0.96, 0.96, color=colour))
+    panel.set_xlim(-0.05, len(rows[0]))
+    panel.set_ylim(len(rows), -0.05)
+    panel.set_aspect("equal")
+    panel.axis("off")
+    caption = frame.caption.replace("; ", ";\n")
+    panel.set_title(f"episode {frame.episode}, step {frame.step}\n{caption}", fontsize=9)
