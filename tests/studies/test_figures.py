@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 import pytest
-from test_tables import write_study
+from made_up_study import write_study
 
 from apil.studies.figures import PLATES, Plate, render
 from apil.studies.records import Study, read_study

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_tables import write_study
+from made_up_study import write_study
 
 from apil.errors import ApilError
 from apil.studies.records import read_study

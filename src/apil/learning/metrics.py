@@ -79,7 +79,7 @@ class Meter:
             "query_rate": sums["asked"] / steps,
             "success": sums["successes"] / self._episodes,
             **{part: sums[part] / steps for part in PARTS},
-            **{name: value / self._iterations for name, value in self._logs.items()},
+            **{name: self._logs[name] / self._iterations for name in sorted(self._logs)},
         }
         lists = {name: column.tolist() for name, column in columns.items()}
         counts = {

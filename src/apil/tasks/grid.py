@@ -22,7 +22,7 @@ class Grid:
     name = "grid"
     batch = 1
     success_distance = 0.0
-    action_names = ("right", "down")
+    action_names: tuple[str, ...] = ("right", "down")
 
     def __init__(self, size: int = 5) -> None:
         self._size = size

@@ -35,7 +35,7 @@ class Maze:
     name = "maze"
     batch = 16
     success_distance = 0.0
-    action_names = ("up", "right", "down", "left")
+    action_names: tuple[str, ...] = ("up", "right", "down", "left")
 
     def __init__(self, size: int = 7, walls: int = 6, wall_seed: int = 0, horizon: int = 20) -> None:
         self.horizon = horizon

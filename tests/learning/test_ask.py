@@ -1,0 +1,112 @@
+"""Teachers that raise, hang or answer nonsense: one named error, or an unanswered question."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.build import build
+from apil.learning.collect import Agents, collect
+from apil.learning.group import Group
+from apil.rng import Draws
+from apil.types import Answer, Observation, Reference
+
+Change = Callable[[Answer, Tensor], Answer]
+
+
+@dataclass(frozen=True)
+class _Teacher:
+    """Answers with the first reference action, changed by `change` from step 2 on."""
+
+    change: Change
+    members: tuple[str, ...] = ("first",)
+
+    def begin(self, draws: Draws, episodes: int, horizon: int) -> _Teacher:
+        return self
+
+    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        answer = Answer(reference.actions[..., 0], reference.distance, torch.zeros_like(reference.count))
+        return self.change(answer, asked) if t >= 2 else answer
+
+
+def _raises(answer: Answer, asked: Tensor) -> Answer:
+    raise RuntimeError("no connection\nto the service")
+
+
+def _hangs(answer: Answer, asked: Tensor) -> Answer:
+    threading.Event().wait(60)
+    return answer
+
+
+_FAULTS: dict[str, tuple[Change, str]] = {
+    "raises": (_raises, "raised RuntimeError: no connection"),
+    "hangs": (_hangs, "did not answer within 0.5 s"),
+    "action": (
+        lambda a, _: replace(a, action=torch.full_like(a.action, 2)),
+        "answered action 2, but valid actions are",
+    ),
+    "negative": (lambda a, _: replace(a, distance=-a.distance - 1), "which is not a distance"),
+    "nan": (lambda a, _: replace(a, distance=a.distance * torch.nan), "told the distance nan"),
+    "identity": (lambda a, _: replace(a, identity=a.identity + 4), "identity 4, but has 1 members"),
+}
+
+
+def _agents(change: Change, on_error: str) -> Agents:
+    # Only the teacher that hangs needs a deadline; the others are never late, however slow the machine.
+    deadline = 0.5 if change is _hangs else None
+    config = RunConfig("grid", "detm", "bc", teacher_deadline=deadline, on_teacher_error=on_error)  # type: ignore[arg-type]
+    agents = build([config])
+    group = agents.teachers[0]
+    return replace(agents, teachers=[Group(group.runs, group.streams, _Teacher(change), group.name)])
+
+
+@pytest.mark.parametrize("fault", _FAULTS)
+def test_a_fault_stops_the_run_with_one_line_that_names_teacher_and_place(fault: str) -> None:
+    change, message = _FAULTS[fault]
+    with pytest.raises(ApilError, match=message) as caught:
+        collect(_agents(change, "stop"), 7, 3)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("Teacher 'first'")
+    assert "iteration 7, episode 0, step 2 (agent at row 0, column 2)" in text
+
+
+@pytest.mark.parametrize("fault", sorted(set(_FAULTS) - {"hangs"}))
+def test_a_fault_may_leave_the_question_unanswered(fault: str) -> None:
+    episodes = collect(_agents(_FAULTS[fault][0], "skip"), 0, 3)
+    answered = torch.arange(8) < 2
+    assert torch.equal(episodes.asked, answered.expand_as(episodes.asked))
+    assert torch.equal(episodes.unanswered, ~episodes.asked)
+    assert bool(episodes.distance[~episodes.asked].isnan().all())
+
+
+def test_a_question_that_a_teacher_does_not_answer_goes_on_as_one_not_asked() -> None:
+    def every_other(answer: Answer, asked: Tensor) -> Answer:
+        given = asked.clone()
+        given[:, ::2] = False
+        return replace(answer, given=given)
+
+    episodes = collect(_agents(every_other, "stop"), 0, 4)
+    assert episodes.asked[0].sum(-1).tolist() == [2, 8, 2, 8]
+    assert torch.equal(episodes.unanswered, ~episodes.asked)
+    assert bool(episodes.success.all()), "the agent goes on by itself"
+
+
+def test_the_place_of_a_fault_is_that_of_the_run_at_fault() -> None:
+    configs = [RunConfig("maze", teacher, "bc", seed=seed) for seed, teacher in enumerate(["rand", "detm"])]
+    agents = build(configs)
+    good, bad = agents.teachers
+    broken = replace(agents, teachers=[good, Group(bad.runs, bad.streams, _Teacher(_raises), bad.name)])
+    state = agents.task.reset(agents.streams.draws("task", 0), 1)
+    goals = [agents.task.describe(state, run, 0).split(", goal at ")[1] for run in (0, 1)]
+    assert goals[0] != goals[1]
+    with pytest.raises(ApilError) as caught:
+        collect(broken, 0, 1)
+    assert f"goal at {goals[1]})" in str(caught.value)

@@ -1,0 +1,73 @@
+"""Calibration: the reported rate is measured, and the nearest to APIL's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.trainer import Trainer
+from apil.studies.calibrate import FIRST_SEED, calibrate
+
+_BASE = RunConfig("grid", "detm", "apil", iterations=12, log_every=5)
+_SEEDS = 2
+
+
+def _rates(query: str, thresholds: list[float | None]) -> list[float]:
+    """Query rates over whole runs with DETM, by independent training."""
+    configs = [
+        replace(_BASE, query=query, threshold=threshold, seed=FIRST_SEED + seed)
+        for threshold in thresholds
+        for seed in range(_SEEDS)
+    ]
+    trainer = Trainer(configs)
+    trainer.train()
+    steps = 8 * _BASE.iterations
+    own = [rows[-1]["answers"] / steps for rows in trainer.rows]
+    return [sum(own[place : place + _SEEDS]) / _SEEDS for place in range(0, len(own), _SEEDS)]
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, Any]]:
+    told: list[tuple[int, int]] = []
+    result = calibrate(_BASE, ("errpred", "modlun", "random", "extrun"), _SEEDS, lambda *at: told.append(at))
+    assert told == [(done, told[-1][1]) for done in range(1, told[-1][1] + 1)], "progress goes up to its total"
+    return result
+
+
+def test_the_target_is_apils_own_query_rate(found: dict[str, dict[str, Any]]) -> None:
+    (apil,) = _rates("apil", [None])
+    assert 0 < apil < 1
+    for query in ("errpred", "modlun", "random"):
+        assert found[query]["target"] == pytest.approx(apil)
+
+
+@pytest.mark.parametrize("query", ["errpred", "modlun"])
+def test_the_reported_rate_is_that_of_the_threshold_and_none_tried_is_nearer(
+    found: dict[str, dict[str, Any]], query: str
+) -> None:
+    entry = found[query]
+    # The first round of the search: eight thresholds over five decades.
+    tried: list[float | None] = [float(f"{value:.4g}") for value in np.geomspace(1e-5, 1.0, 8)]
+    measured, *others = _rates(query, [entry["threshold"], *tried])
+    assert entry["query_rate"] == pytest.approx(measured)
+    distance = abs(measured - entry["target"])
+    assert all(distance <= abs(rate - entry["target"]) + 1e-12 for rate in others)
+    assert f"{measured:.4f}" in entry["how"]
+    assert "12 iterations" in entry["how"]
+
+
+def test_random_asks_at_apils_rate_and_extrun_is_not_calibrated(found: dict[str, dict[str, Any]]) -> None:
+    assert found["random"]["threshold"] == pytest.approx(found["random"]["target"], abs=1e-6)
+    assert found["extrun"]["threshold"] == 0.005
+    assert found["extrun"]["how"].startswith("Not calibrated")
+
+
+@pytest.mark.parametrize("query", ["bc", "dagger", "apil", "never"])
+def test_a_policy_without_a_threshold_cannot_be_calibrated(query: str) -> None:
+    with pytest.raises(ApilError, match=f"'{query}' has no threshold. Policies to calibrate: intrun, extrun"):
+        calibrate(_BASE, (query,), 1)

@@ -1,0 +1,259 @@
+"""A study: planned as data, run in stacks over processes, recorded byte by byte the same."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.ask import TeacherError
+from apil.learning.build import stack_shape
+from apil.learning.update import DivergenceError
+from apil.runs.files import read_json, read_rows
+from apil.studies.engine import run_cells, standing, work_of
+from apil.studies.folder import claim_folder
+from apil.studies.plan import SAMPLE_SIZES, Cell, plan, stacks
+from apil.studies.summary import write_records
+
+_BASE = RunConfig("grid", "detm", "never", iterations=30, log_every=10, expectation="monte-carlo")
+_TEACHERS, _QUERIES, _SEEDS = ("detm", "twodifdetm"), ("apil", "dagger", "intrun"), 2
+_THRESHOLDS: dict[str, float | None] = {"intrun": 0.2}
+_HEADER = "task,teacher,query,seed,iteration,query_rate,success,intrinsic,extrinsic,behavioral,model,total,answers"
+_FIGURES = (
+    "query_rate", "query_rate_total", "answers", "success", "success_alone",
+    "intrinsic", "extrinsic", "behavioral", "model", "total",
+)  # fmt: skip
+
+
+def _cells() -> list[Cell]:
+    return plan(_BASE, _TEACHERS, _QUERIES, _SEEDS, _THRESHOLDS)
+
+
+def _study(folder: Path, cells: list[Cell], workers: int) -> int:
+    """Runs and records a study; returns the units of work that were told."""
+    (folder / "runs").mkdir(parents=True)
+    told: list[int] = []
+    run_cells(cells, folder / "runs", 20, workers, told.append)
+    write_records(cells, folder, {"intrun": {"threshold": 0.2, "how": "By hand."}})
+    return sum(told)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study") / "one"
+    assert _study(folder, _cells(), workers=1) == work_of(_cells())
+    return folder
+
+
+def _records(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+# Plan.
+
+
+def test_every_policy_meets_every_teacher_and_seed_and_samples_are_varied() -> None:
+    cells = _cells()
+    main = [cell for cell in cells if cell.samples is None]
+    assert {(c.config.teacher, c.config.query, c.config.seed) for c in main} == {
+        (t, q, s) for t in _TEACHERS for q in _QUERIES for s in range(_SEEDS)
+    }
+    assert len(main) == 12
+    assert {c.config.threshold for c in main if c.config.query == "intrun"} == {0.2}
+    varied = [cell for cell in cells if cell.samples is not None]
+    assert Counter(cell.samples for cell in varied) == dict.fromkeys((*map(str, SAMPLE_SIZES), "exact"), _SEEDS)
+    for cell in varied:
+        assert (cell.config.teacher, cell.config.query) == ("twodifdetm", "dagger")
+        exact = cell.samples == "exact"
+        assert cell.config.expectation == ("exact" if exact else "monte-carlo")
+        assert exact or cell.config.samples == int(str(cell.samples))
+    assert len({cell.folder for cell in cells}) == len(cells), "each run has a folder of its own"
+
+
+def test_samples_are_varied_only_where_their_figure_can_be_drawn() -> None:
+    assert all(cell.samples is None for cell in plan(_BASE, ("detm",), ("dagger",), 1, {}))
+    assert all(cell.samples is None for cell in plan(_BASE, ("twodifdetm",), ("apil",), 1, {}))
+
+
+def test_stacks_hold_every_cell_once_with_equal_shapes() -> None:
+    cells = plan(_BASE, ("detm", "rand", "tworand", "twodifdetm"), ("apil", "dagger", "bc"), 20, {})
+    made = stacks(cells)
+    assert Counter(cell for stack in made for cell in stack) == Counter(cells)
+    for stack in made:
+        assert len({stack_shape(cell.config) for cell in stack}) == 1
+        assert len(stack) <= 64
+
+
+# Records.
+
+
+def test_the_same_seeds_give_the_same_bytes_with_one_worker_and_with_two(study: Path, tmp_path: Path) -> None:
+    cells = _cells()
+    told = _study(tmp_path / "two", cells, workers=2)
+    assert 0 < told <= work_of(cells)
+    assert _records(tmp_path / "two") == _records(study)
+
+
+def test_the_records_of_a_run_do_not_depend_on_the_rest_of_the_study(study: Path, tmp_path: Path) -> None:
+    _study(tmp_path / "part", plan(_BASE, ("twodifdetm",), ("apil", "intrun"), 1, _THRESHOLDS), workers=1)
+    part = (tmp_path / "part" / "metrics.csv").read_text().splitlines()
+    whole = (study / "metrics.csv").read_text().splitlines()
+    assert len(part) == 1 + 2 * 3
+    assert set(part) <= set(whole)
+
+
+def test_metrics_are_sorted_rows_of_nine_digits_under_a_fixed_header(study: Path) -> None:
+    lines = (study / "metrics.csv").read_text().split("\n")
+    assert lines[0] == _HEADER
+    assert lines[-1] == ""
+    rows = list(csv.DictReader((study / "metrics.csv").read_text().splitlines()))
+    keys = [(r["task"], r["teacher"], r["query"], int(r["seed"]), int(r["iteration"])) for r in rows]
+    assert keys == sorted(keys)
+    assert len(set(keys)) == len(keys) == 12 * 3
+    longest = 0
+    for row in rows:
+        for name in _HEADER.split(",")[5:]:
+            digits = re.sub(r"e.*$", "", row[name]).replace(".", "").replace("-", "").lstrip("0")
+            longest = max(longest, len(digits))
+            assert row[name] == f"{float(row[name]):.9g}"
+    assert longest == 9
+    logged = {cell.folder: read_rows(study / "runs" / cell.folder / "metrics.jsonl") for cell in _cells()}
+    for cell in _cells():
+        if cell.samples is None:
+            own = [r for r in rows if (r["teacher"], r["query"], int(r["seed"])) == (cell.config.teacher, cell.config.query, cell.config.seed)]  # fmt: skip  # noqa: E501
+            for row, source in zip(own, logged[cell.folder], strict=True):
+                assert int(row["answers"]) == source["answers"]
+                assert float(row["model"]) == pytest.approx(source["model"], rel=1e-8, abs=1e-300)
+
+
+def test_sampling_runs_are_recorded_apart(study: Path) -> None:
+    rows = list(csv.DictReader((study / "samples.csv").read_text().splitlines()))
+    assert (study / "samples.csv").read_text().startswith(_HEADER + ",samples\n")
+    assert {row["samples"] for row in rows} == {"1", "5", "10", "20", "50", "exact"}
+    main = (study / "metrics.csv").read_text()
+    # The study itself draws five samples: its DAGGER runs are those of the line for five.
+    for row in rows:
+        line = ",".join(list(row.values())[:-1])
+        assert (line in main) == (row["samples"] == "5")
+
+
+def test_the_query_objective_is_recorded_for_apil(study: Path) -> None:
+    rows = list(csv.DictReader((study / "query_objective.csv").read_text().splitlines()))
+    assert {row["query"] for row in rows} == {"apil"}
+    assert all(row["no_progress"] == "0" for row in rows), "on the grid every step is progress"
+    assert all(0 < float(row["query_on_progress"]) < 1 for row in rows)
+
+
+def test_a_summary_has_every_figure_of_every_cell_with_its_interval(study: Path) -> None:
+    summary = json.loads((study / "summary.json").read_text())
+    assert (summary["task"], summary["seeds"], summary["iterations"]) == ("grid", 2, 30)
+    assert (summary["expectation"], summary["samples"]) == ("monte-carlo", 5)
+    assert {(c["teacher"], c["query"]) for c in summary["cells"]} == {(t, q) for t in _TEACHERS for q in _QUERIES}
+    for cell in summary["cells"]:
+        assert cell["seeds"] == 2
+        for name in _FIGURES:
+            assert {"mean", "low", "high"} <= set(cell[name])
+            assert cell[name]["low"] <= cell[name]["mean"] <= cell[name]["high"]
+        assert cell["behavioral"]["mean"] == pytest.approx(cell["intrinsic"]["mean"] + cell["extrinsic"]["mean"], abs=1e-5)  # fmt: skip  # noqa: E501
+
+
+def test_summary_figures_are_those_of_the_rows(study: Path) -> None:
+    summary = json.loads((study / "summary.json").read_text())
+    for entry in summary["cells"]:
+        own = [c for c in _cells() if (c.samples, c.config.teacher, c.config.query) == (None, entry["teacher"], entry["query"])]  # fmt: skip  # noqa: E501
+        rows = [read_rows(study / "runs" / cell.folder / "metrics.jsonl") for cell in own]
+        last = [r[-1]["query_rate"] for r in rows]
+        assert entry["query_rate"]["mean"] == pytest.approx(sum(last) / 2), "the last tenth lies in the last row"
+        whole = [sum(r["query_rate"] * r["steps"] for r in run) / sum(r["steps"] for r in run) for run in rows]
+        assert entry["query_rate_total"]["mean"] == pytest.approx(sum(whole) / 2)
+        assert entry["answers"]["mean"] == pytest.approx(sum(r[-1]["answers"] for r in rows) / 2)
+        alone = [read_json(study / "runs" / cell.folder / "evaluation.json")["success_alone"] for cell in own]
+        assert entry["success_alone"]["mean"] == pytest.approx(sum(alone) / 2)
+
+
+def test_teachers_are_recorded_beside_what_is_expected_of_them(study: Path) -> None:
+    teachers = json.loads((study / "teachers.json").read_text())
+    expected = {entry["teacher"]: entry for entry in teachers["expectations"]}
+    assert expected["detm"]["intrinsic"] == expected["detm"]["extrinsic"] == 0
+    assert expected["twodifdetm"]["extrinsic"] == pytest.approx(5.8125 / 8, abs=0.01)
+    assert len(teachers["models"]) == 12
+    assert json.loads((study / "thresholds.json").read_text()) == {"intrun": {"threshold": 0.2, "how": "By hand."}}
+
+
+# Going on.
+
+
+def test_finished_runs_are_kept_and_others_made_anew(study: Path) -> None:
+    cells = _cells()
+    now = standing(cells, study / "runs")
+    assert now.finished == cells
+    assert now.todo == []
+    longer = [replace(cell, config=replace(cell.config, iterations=31)) for cell in cells]
+    assert standing(longer, study / "runs").todo == longer
+
+
+@pytest.mark.parametrize("damage", ["cut config", "no evaluation", "cut evaluation", "cut metrics"])
+def test_a_run_that_is_not_whole_is_made_anew(tmp_path: Path, damage: str) -> None:
+    cells = plan(replace(_BASE, iterations=2), ("detm",), ("bc", "never"), 1, {})
+    _study(tmp_path / "study", cells, workers=1)
+    before = _records(tmp_path / "study")
+    runs = tmp_path / "study" / "runs"
+    kind, name = damage.split()
+    path = runs / cells[0].folder / {"config": "config.json", "evaluation": "evaluation.json", "metrics": "metrics.jsonl"}[name]  # fmt: skip  # noqa: E501
+    if kind == "no":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:-20])
+    todo = standing(cells, runs).todo
+    assert todo == cells[:1]
+    run_cells(todo, runs, 20, 1, lambda units: None)
+    write_records(cells, tmp_path / "study", {"intrun": {"threshold": 0.2, "how": "By hand."}})
+    assert _records(tmp_path / "study") == before
+
+
+def test_a_smaller_study_in_the_same_folder_leaves_no_records_of_the_larger(tmp_path: Path) -> None:
+    cells = plan(replace(_BASE, iterations=3), ("twodifdetm",), ("apil", "dagger"), 1, {})
+    folder = tmp_path / "study"
+    _study(folder, cells, workers=1)
+    assert {"samples.csv", "query_objective.csv"} <= set(_records(folder))
+    write_records([cell for cell in cells if cell.samples is None and cell.config.query == "dagger"], folder, {})
+    assert not {"samples.csv", "query_objective.csv"} & set(_records(folder))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ApilError("Bad."), TeacherError("It raised.", 2, 3).located(5, 1, "at sea"), DivergenceError("policy", 7)],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_survives_the_way_out_of_a_worker_process(error: ApilError) -> None:
+    back = pickle.loads(pickle.dumps(error))
+    assert type(back) is type(error)
+    assert str(back) == str(error)
+
+
+# The folder.
+
+
+def test_a_study_folder_is_claimed_once_for_one_task(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "study"
+    claim_folder(folder, "grid")
+    claim_folder(folder, "grid")
+    with pytest.raises(ApilError, match="holds a study of 'grid', not of 'maze'"):
+        claim_folder(folder, "maze")
+
+
+def test_a_folder_that_holds_something_else_is_not_claimed(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("dear to me")
+    with pytest.raises(ApilError, match="holds something that is not a study"):
+        claim_folder(tmp_path, "grid")
+    with pytest.raises(ApilError, match="is a file"):
+        claim_folder(tmp_path / "thesis.tex", "grid")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
