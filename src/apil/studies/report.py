@@ -161,14 +161,11 @@ def _members_apart(study: Study, teacher: str) -> str:
     )
 
 
-def _fewest_misses(study: Study, missed: Mapping[str, int]) -> str:
-    """Which trainers come nearest to the paper's Table 1."""
-    fewest = min(missed.values())
-    nearest = [query for query, count in missed.items() if count == fewest]
-    return (
-        f"Nearest to the paper, with {fewest} of its {2 * len(study.teachers)} numbers outside our interval: "
-        f"{', '.join(nearest)}."
-    )
+def _nearest(study: Study, distance: Mapping[str, float]) -> str:
+    """Which trainer comes nearest to the paper's Table 1."""
+    query = min(distance, key=lambda name: distance[name])
+    count = 2 * len(study.teachers)
+    return f"Nearest to the paper: {query}, whose {count} means are {distance[query]:.3f} bits from it on average."
 
 
 # The page.
@@ -249,8 +246,8 @@ def _introduction(study: Study, out: str) -> str:
 
 
 def _comparison(study: Study) -> str:
-    grid, missed = comparison_grid(study)
-    if not missed:
+    grid, distance = comparison_grid(study)
+    if not distance:
         return f"<p>The paper has no numbers for the task {html.escape(study.task)}.</p>"
     note = (
         "Learned intrinsic and extrinsic uncertainty against Table 1 of the paper. An entry says by how "
@@ -260,7 +257,7 @@ def _comparison(study: Study) -> str:
     )
     if study.seeds == 1:
         note += " With one seed there is no interval, so nearly every figure is outside."
-    return f"<p>{html.escape(_fewest_misses(study, missed))}</p>{_notes([note])}{_grid(grid)}"
+    return f"<p>{html.escape(_nearest(study, distance))}</p>{_notes([note])}{_grid(grid)}"
 
 
 def _table(table: Table) -> str:

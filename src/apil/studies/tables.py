@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from apil.studies.paper import EXPECTED, differs, printed_uncertainty
 from apil.studies.records import Study, TeacherModel, in_order
@@ -131,16 +132,22 @@ def _compared(study: Study, teacher: str, query: str, quantity: str) -> str:
     return shown(ours) + mark
 
 
-def comparison_grid(study: Study) -> tuple[Grid, dict[str, int]]:
-    """Where each trainer misses the paper's Table 1, and how many of its numbers; empty outside the paper."""
-    teachers = [t for t in study.teachers if printed_uncertainty(study.task, t, "intrinsic") is not None]
-    missed: dict[str, int] = {}
-    rows = []
+def comparison_grid(study: Study) -> tuple[Grid, dict[str, float]]:
+    """Where each trainer misses the paper's Table 1, and its mean distance from it in bits; empty outside the paper."""
+    teachers = [name for name in study.teachers if printed_uncertainty(study.task, name, "intrinsic") is not None]
+    rows, distance = [], {}
     for query in study.queries if teachers else ():
         misses = [_misses(study, teacher, query) for teacher in teachers]
-        missed[query] = sum(map(len, misses))
+        distance[query] = fmean(gap for teacher in teachers for gap in _gaps(study, teacher, query).values())
         rows.append((query, *(", ".join(entry) or "agrees" for entry in misses)))
-    return Grid("Difference from the paper (bits)", ("trainer", *teachers), tuple(rows)), missed
+    return Grid("Difference from the paper (bits)", ("trainer", *teachers), tuple(rows)), distance
+
+
+def _gaps(study: Study, teacher: str, query: str) -> dict[str, float]:
+    """How far our mean is from each of the paper's numbers, without sign."""
+    cell = study.cell(teacher, query)
+    printed = {name: printed_uncertainty(study.task, teacher, name) for name in ("intrinsic", "extrinsic")}
+    return {name: abs(cell.figure(name).mean - value) for name, value in printed.items() if value is not None}
 
 
 def _misses(study: Study, teacher: str, query: str) -> list[str]:
