@@ -16,7 +16,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 # torch first and alone: its pinned build satisfies every later request, so no GPU packages are pulled in.
 $(READY): pyproject.toml constraints.txt

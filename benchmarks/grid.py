@@ -109,7 +109,8 @@ def summarise(item: Item, rounds: list[dict[str, Record]]) -> Record:
                 summary[f"{kind}s_to_{base}"] = ratios
     if item.goal is not None and "ratio_to_imitation" in summary:
         summary["goal"] = item.goal
-        summary["goal_met"] = summary["ratio_to_imitation"] >= item.goal
+        # On a busy machine the clock favours whoever was interrupted less: a goal is met by both measures or not.
+        summary["goal_met"] = min(summary["ratio_to_imitation"], summary["cpu_ratio_to_imitation"]) >= item.goal
     return summary
 
 

@@ -50,7 +50,7 @@ class Case:
         )
         self._horizon = grid.horizon
         self._seen = grid.observe(grid.reset(streams.draws("task", 0), 1))
-        self._model = model.begin(streams.draws("model", 0), 1, grid.horizon)
+        self._model = model.begin(streams.draws("model", 0), streams.draws("identity", 0), 1, grid.horizon)
 
     def measure(self) -> None:
         """Times `CALLS` decisions."""

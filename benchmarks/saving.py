@@ -2,7 +2,7 @@
 
     python benchmarks/saving.py
 
-Prints the ratio of the median times. With a folder, a run writes metrics, answers, checkpoints (at the default interval)
+Prints the median ratio. With a folder, a run writes metrics, answers, checkpoints (at the default interval)
 and timings.
 """
 

@@ -309,7 +309,7 @@ def study(command: Study) -> None:
     out = command.out or Path("results") / command.task
     claim_folder(out, command.task)
     make_folder(out / "runs")
-    now = standing(cells, out / "runs")
+    now = standing(cells, out / "runs", command.episodes)
     if now.other_code and not command.keep_old:
         raise ApilError(
             f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code than this: remove that "
@@ -368,13 +368,14 @@ def _study_base(command: Study) -> RunConfig:
 def calibrate(command: Calibrate) -> None:
     """`apil calibrate`"""
     from apil.runs.calibration import load_calibration
-    from apil.runs.files import read_json, write_json
+    from apil.runs.files import make_folder, read_json, write_json
     from apil.studies.calibrate import calibrate as find
 
     positive("seeds", command.seeds)
     for query in command.query:
         QUERY_POLICIES.check(query)
     base = resolve(Train(task=command.task, teacher="detm", query="apil", iterations=command.iterations))
+    make_folder(command.out.parent)
     if command.out.exists():
         load_calibration(command.out)
     with _progress() as progress:

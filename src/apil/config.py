@@ -84,6 +84,10 @@ class RunConfig:
             raise ApilError(f"epsilon is {self.epsilon:g} and gap {self.gap:g}: distances are not negative.")
         if self.threshold is not None and not (math.isfinite(self.threshold) and self.threshold >= 0):
             raise ApilError(f"threshold is {self.threshold:g}: give a number from 0 up.")
+        if self.query == "random" and self.threshold is not None and self.threshold > 1:
+            raise ApilError(f"threshold is {self.threshold:g}: for random it is a probability, from 0 to 1.")
+        if self.on_teacher_error not in ("stop", "skip"):
+            raise ApilError(f"on-teacher-error is '{self.on_teacher_error}': give stop or skip.")
         if self.expectation not in ("monte-carlo", "exact"):
             raise ApilError(f"expectation is '{self.expectation}': give monte-carlo or exact.")
 
@@ -100,5 +104,27 @@ class RunConfig:
             raise ApilError(
                 f"Not a run's config (unknown settings: {', '.join(unknown) or 'none'}): use another folder."
             )
+        for name, value in values.items():
+            if not _fits(name, value):
+                raise ApilError(
+                    f"Not a run's config ({name} is {str(value)[:60]!r}): restore it or use another folder."
+                )
         weights = values.get("weights")
         return RunConfig(**{**values, "weights": None if weights is None else tuple(weights)})
+
+
+def _fits(name: str, value: object) -> bool:
+    """Whether a value read from a file has the type of a setting."""
+    if name == "weights" and isinstance(value, list):
+        return all(_is(item, int, float) for item in value)
+    if value is None:
+        return name in ("weights", "threshold", "teacher_deadline")
+    if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error"):
+        return isinstance(value, str)
+    if name in ("learning_rate", "dropout", "sigma", "epsilon", "gap", "threshold", "teacher_deadline"):
+        return _is(value, int, float)
+    return name != "weights" and _is(value, int)
+
+
+def _is(value: object, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)

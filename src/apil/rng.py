@@ -73,7 +73,7 @@ class Draws:
         """[runs, *shape] dropout mask: 0 with probability `rate` (in steps of 2^-16), else 1 / (1 - rate)."""
         count = math.prod(shape)
         lanes = self._bits((count + 3) // 4).view(np.uint16)[:, :count]
-        kept = (lanes >= np.uint16(round(rate * 65536))).astype(np.float32)
+        kept = (lanes >= np.uint16(min(round(rate * 65536), 65535))).astype(np.float32)
         kept *= np.float32(1.0 / (1.0 - rate))
         return torch.from_numpy(kept.reshape(-1, *shape))
 

@@ -15,8 +15,9 @@ _RHO = [0.5, 0.0, 0.2, 0.29, 0.01]
 
 
 def _sampler(samples: list[int], episodes: int, models: int, horizon: int = 1) -> IdentitySampler:
-    draws = Streams(list(range(len(samples)))).draws("model", 0)
-    return IdentitySampler.draw(draws, torch.tensor(samples), episodes, horizon, models)
+    streams = Streams(list(range(len(samples))))
+    draws = streams.draws("model", 0), streams.draws("identity", 0)
+    return IdentitySampler.draw(*draws, torch.tensor(samples), episodes, horizon, models)
 
 
 def _identity(rho: list[float] | Tensor, runs: int, episodes: int) -> Tensor:
@@ -65,8 +66,8 @@ def test_a_run_is_weighted_the_same_alone_and_beside_runs_with_other_numbers_of_
     identity = _identity(_RHO, 4, 6)
     stack = _sampler(numbers, 6, 3).dense_weights(identity, 3, 0)
     for run, samples in enumerate(numbers):
-        draws = Streams([run]).draws("model", 0)
-        alone = IdentitySampler.draw(draws, torch.tensor([samples]), 6, 1, 3)
+        draws = Streams([run]).draws("model", 0), Streams([run]).draws("identity", 0)
+        alone = IdentitySampler.draw(*draws, torch.tensor([samples]), 6, 1, 3)
         assert torch.equal(alone.dense_weights(identity[:1], 3, 0)[0], stack[run])
 
 

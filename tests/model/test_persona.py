@@ -40,8 +40,8 @@ def _states(count: int, repeat: int = 1) -> Observation:
 
 
 def _belief(model: PersonaModel, seen: Observation, t: int = 0, horizon: int = 1, iteration: int = 0) -> Belief:
-    draws = Streams([3]).draws("model", iteration)
-    return model.begin(draws, seen.features.shape[1], horizon).belief(seen, t, horizon)
+    draws = Streams([3]).draws("model", iteration), Streams([3]).draws("identity", iteration)
+    return model.begin(*draws, seen.features.shape[1], horizon).belief(seen, t, horizon)
 
 
 def _mixture(model: PersonaModel, seen: Observation) -> Tensor:
@@ -83,7 +83,7 @@ def test_one_mask_serves_all_identities(samples: int) -> None:
 
 def test_a_batch_of_episodes_is_decided_by_the_same_models_at_all_steps() -> None:
     model, seen = _model(2, dropout=0.5), _states(5)
-    sampled = model.begin(Streams([3]).draws("model", 0), 5, 4)
+    sampled = model.begin(Streams([3]).draws("model", 0), Streams([3]).draws("identity", 0), 5, 4)
     first, later = sampled.belief(seen, 0, 4), sampled.belief(seen, 3, 4)
     assert torch.equal(first.mean, later.mean)
     assert (first.remaining, later.remaining) == (4, 1)

@@ -193,11 +193,11 @@ def test_teachers_are_recorded_beside_what_is_expected_of_them(study: Path) -> N
 
 def test_finished_runs_are_kept_and_others_made_anew(study: Path) -> None:
     cells = _cells()
-    now = standing(cells, study / "runs")
+    now = standing(cells, study / "runs", 20)
     assert now.finished == cells
     assert now.todo == []
     longer = [replace(cell, config=replace(cell.config, iterations=31)) for cell in cells]
-    assert standing(longer, study / "runs").todo == longer
+    assert standing(longer, study / "runs", 20).todo == longer
 
 
 @pytest.mark.parametrize("damage", ["cut config", "no evaluation", "cut evaluation", "cut metrics"])
@@ -212,7 +212,7 @@ def test_a_run_that_is_not_whole_is_made_anew(tmp_path: Path, damage: str) -> No
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-20])
-    todo = standing(cells, runs).todo
+    todo = standing(cells, runs, 20).todo
     assert todo == cells[:1]
     run_cells(todo, runs, 20, 1, lambda units: None)
     write_records(cells, tmp_path / "study", {"intrun": {"threshold": 0.2, "how": "By hand."}})

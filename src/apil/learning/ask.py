@@ -28,6 +28,10 @@ class TeacherError(ApilError):
         super().__init__(problem)
         self.problem, self.run, self.episode = problem, run, episode
 
+    def __reduce__(self) -> tuple[type[TeacherError], tuple[str, int, int]]:
+        """Errors travel between processes."""
+        return type(self), (self.problem, self.run, self.episode)
+
     def located(self, iteration: int, t: int, state: str) -> TeacherError:
         """The same error with the place where it happened."""
         where = f"iteration {iteration}, episode {self.episode}, step {t} ({state})"
@@ -61,7 +65,11 @@ class Guard:
         answer = Answer(long, torch.zeros_like(asked, dtype=torch.float), long.clone(), asked.clone())
         for group in sessions:
             runs = group.runs
-            own = self._one(group, take(seen, runs), take(reference, runs), asked[runs], t)
+            try:
+                own = self._one(group, take(seen, runs), take(reference, runs), asked[runs], t)
+            except TeacherError as error:
+                error.run = int(torch.arange(len(asked))[runs][error.run])
+                raise
             for field in fields(Answer):
                 getattr(answer, field.name)[runs] = getattr(own, field.name)
         return answer

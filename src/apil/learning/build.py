@@ -48,6 +48,18 @@ def stack_shape(config: RunConfig) -> tuple[Any, ...]:
 
 def build(configs: Sequence[RunConfig]) -> Agents:
     """The agents of runs of one `stack_shape`, in the order of `configs`."""
+    try:
+        return _build(configs)
+    except (RuntimeError, MemoryError, OverflowError, ValueError) as error:
+        if isinstance(error, ApilError):
+            raise
+        sizes = f"hidden {configs[0].hidden}, persona {configs[0].persona}, models {configs[0].models}"
+        raise ApilError(
+            f"Cannot build agents of these sizes ({sizes}): not enough memory; use smaller ones."
+        ) from error
+
+
+def _build(configs: Sequence[RunConfig]) -> Agents:
     first = configs[0]
     assert len({stack_shape(config) for config in configs}) == 1
     task: Task[Any] = TASKS.load(first.task)()
@@ -66,14 +78,20 @@ def build(configs: Sequence[RunConfig]) -> Agents:
     return Agents(streams, task, model, teachers, queries, guard)
 
 
+def require_threshold(task: str, query: str, threshold: float | None) -> None:
+    """Refuses a query policy that needs a threshold and has none."""
+    if query in THRESHOLD_POLICIES and threshold is None:
+        raise ApilError(
+            f"No threshold is known for '{query}' on '{task}': run `apil calibrate --task {task} --query {query}` and "
+            "pass its file as --calibration, or give --threshold."
+        )
+
+
 def _query(task: Task[Any], configs: Sequence[RunConfig]) -> QueryPolicy:
     first = configs[0]
     thresholds = [config.threshold for config in configs]
-    if first.query in THRESHOLD_POLICIES and None in thresholds:
-        raise ApilError(
-            f"No threshold is known for '{first.query}' on '{first.task}': run `apil calibrate --task {first.task} "
-            f"--query {first.query}` and pass its file as --calibration, or give --threshold."
-        )
+    for threshold in thresholds:
+        require_threshold(first.task, first.query, threshold)
     setup = QuerySetup(
         streams=Streams([config.seed for config in configs]),
         state_size=task.state_size,

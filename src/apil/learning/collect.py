@@ -83,7 +83,7 @@ def _walk(
 ) -> tuple[list[Step], Tensor]:
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
     draws = streams.draws(f"{prefix}model", iteration)
-    model = agents.model.begin(draws, episodes, horizon)
+    model = agents.model.begin(draws, streams.draws(f"{prefix}identity", iteration), episodes, horizon)
     arrival = draws.exponential(horizon, episodes, task.actions)
     luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
     sessions = _open(agents, f"{prefix}teacher", iteration, episodes)

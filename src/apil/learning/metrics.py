@@ -14,7 +14,7 @@ PARTS = tuple(field.name for field in fields(Uncertainty))
 """The names of the five uncertainties."""
 
 Row = dict[str, Any]
-"""A row of metrics: plain numbers, None where a figure is undefined."""
+"""A row of metrics: plain numbers."""
 
 
 def step_means(episodes: Episodes) -> dict[str, Tensor]:
@@ -79,8 +79,8 @@ class Meter:
             "query_rate": sums["asked"] / steps,
             "success": sums["successes"] / self._episodes,
             **{part: sums[part] / steps for part in PARTS},
-            **{name: self._logs[name] / self._iterations for name in sorted(self._logs)},
         }
+        logs = {name: (self._logs[name] / self._iterations).tolist() for name in sorted(self._logs)}
         lists = {name: column.tolist() for name, column in columns.items()}
         counts = {
             "answers": self.answers.tolist(),
@@ -90,14 +90,12 @@ class Meter:
         rows: list[Row] = [
             {
                 "iteration": iteration,
-                **{name: _number(values[run]) for name, values in lists.items()},
+                **{name: values[run] for name, values in lists.items()},
+                # NaN marks the log of another run's query policy: this run has no such figure.
+                **{name: values[run] for name, values in logs.items() if values[run] == values[run]},
                 **{name: int(values[run]) for name, values in counts.items()},
                 "episodes": self._episodes,
             }
             for run in range(len(self.answers))
         ]
         return rows
-
-
-def _number(value: float) -> float | None:
-    return None if value != value else value

@@ -75,7 +75,11 @@ class DivergenceError(ApilError):
 
     def __init__(self, part: str, iteration: int) -> None:
         super().__init__(f"The {part} loss is not finite at iteration {iteration}: try a lower --learning-rate.")
-        self.iteration = iteration
+        self.part, self.iteration = part, iteration
+
+    def __reduce__(self) -> tuple[type[DivergenceError], tuple[str, int]]:
+        """Errors travel between processes."""
+        return type(self), (self.part, self.iteration)
 
 
 def _check_finite(terms: list[Tensor], iteration: int) -> None:

@@ -35,11 +35,16 @@ class IdentitySampler:
     """[runs, T, episodes] uniform: the one draw of a systematic sample."""
 
     @staticmethod
-    def draw(draws: Draws, samples: Tensor, episodes: int, horizon: int, models: int) -> IdentitySampler:
-        """Draws for `horizon` steps of `episodes` episodes under `models` models; `samples` [runs]: N1, 0 for exact."""
+    def draw(
+        draws: Draws, sample_draws: Draws, samples: Tensor, episodes: int, horizon: int, models: int
+    ) -> IdentitySampler:
+        """Draws for `horizon` steps of `episodes` episodes under `models` models; `samples` [runs]: N1, 0 for exact.
+
+        The points have a stream of their own, `sample_draws`: how many are drawn depends on the rest of the stack.
+        """
         offset = draws.uniform(horizon, episodes)
         most = int(samples.max())
-        points = draws.uniform(most, horizon, episodes, models) if most else None
+        points = sample_draws.uniform(most, horizon, episodes, models) if most else None
         share = (torch.arange(most) < samples.unsqueeze(-1)) / samples.clamp_min(1).unsqueeze(-1)
         return IdentitySampler((samples == 0).view(-1, 1, 1, 1), share[:, :, None, None, None], points, offset)
 

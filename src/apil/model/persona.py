@@ -61,11 +61,11 @@ class PersonaModel:
         # At least two outputs: a product of width 1 takes another kernel. The spare one is cut off before the softmax.
         self.identity: Parameters = mlp_parameters(streams, "identity", (state_size, sizes.hidden, max(2, teachers)))
 
-    def begin(self, draws: Draws, episodes: int, horizon: int) -> SampledModel:
-        """Draws N2 models and the identity samples for one batch of episodes."""
+    def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> SampledModel:
+        """Draws N2 models and, from a stream of their own, the identity samples for one batch of episodes."""
         width = self.state_size + self.sizes.persona
         masks = draws.kept(self.sizes.dropout, self.sizes.models, width)
-        sampler = IdentitySampler.draw(draws, self.samples, episodes, horizon, self.sizes.models)
+        sampler = IdentitySampler.draw(draws, sample_draws, self.samples, episodes, horizon, self.sizes.models)
         return SampledModel(self, masks, sampler)
 
     def identity_distribution(self, features: Tensor) -> Tensor:

@@ -42,6 +42,8 @@ def reference_queries(
             f"asked {list(asked.shape)}, distance {list(distance.shape)} and final_distance "
             f"{list(final_distance.shape)} do not fit: expected [episodes, T], [episodes, T], [episodes]."
         )
+    if valid is not None and valid.shape != asked.shape:
+        raise ApilError(f"valid has shape {list(valid.shape)}; expected that of asked, {list(asked.shape)}.")
     if not sigma > 1:
         raise ApilError(f"sigma is {sigma:g}: progress needs a factor above 1.")
     if not epsilon >= 0:

@@ -29,8 +29,8 @@ def load_calibration(path: Path | None) -> Calibration:
 
 def _check(values: Any, path: Path) -> None:
     try:
-        entries = [entry["threshold"] for queries in values.values() for entry in queries.values()]
-        good = all(math.isfinite(value) and value >= 0 for value in entries)
+        entries = [entry for queries in values.values() for entry in queries.values()]
+        good = all(math.isfinite(e["threshold"]) and e["threshold"] >= 0 and isinstance(e["how"], str) for e in entries)
     except (AttributeError, KeyError, TypeError):
         good = False
     if not good:

@@ -31,7 +31,7 @@ def save_checkpoint(folder: Path, trainer: Trainer, run: int) -> None:
     write_bytes(path, tensors)
     write_json(
         path.with_suffix(".json"),
-        {"schema": SCHEMA, "iteration": trainer.iteration, "sha256": hashlib.sha256(tensors).hexdigest()},
+        {"schema": SCHEMA, "iteration": trainer.iteration, "sha256": _checksum(trainer.iteration, tensors)},
     )
     for old in _paths(folder)[_KEPT:]:
         old.unlink(missing_ok=True)
@@ -60,18 +60,23 @@ def _try(path: Path) -> tuple[str, tuple[int, dict[str, Tensor]] | None]:
     try:
         note = read_json(path)
         schema, iteration, checksum = (_field(note, name) for name in ("schema", "iteration", "sha256"))
-        if isinstance(schema, int) and schema > SCHEMA:
+        if type(schema) is int and schema > SCHEMA:
             raise NewerSchemaError(f"{path} was written by a newer apil (schema {schema}): upgrade apil.")
+        if type(schema) is not int or type(iteration) is not int:
+            return "it names no schema or iteration", None
         content = path.with_suffix(".safetensors").read_bytes()
-        if hashlib.sha256(content).hexdigest() != checksum:
+        if _checksum(iteration, content) != checksum:
             return "its checksum does not fit", None
-        if not isinstance(iteration, int) or iteration < 0:
-            return "it names no iteration", None
         return "", (iteration, load(content))
     except NewerSchemaError:
         raise
     except (ApilError, OSError, SafetensorError) as error:
         return str(error).split(": ")[-1].rstrip("."), None
+
+
+def _checksum(iteration: int, tensors: bytes) -> str:
+    """Over everything that a checkpoint says."""
+    return hashlib.sha256(f"{SCHEMA}/{iteration}/".encode() + tensors).hexdigest()
 
 
 class NewerSchemaError(ApilError):

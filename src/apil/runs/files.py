@@ -94,14 +94,22 @@ def _line(error: Exception) -> str:
 
 def empty_folder(path: Path, what: str) -> None:
     """Makes `path` a folder that holds nothing else; refuses one that does."""
-    if path.exists() and (not path.is_dir() or any(not _leftover(entry) for entry in path.iterdir())):
+    if taken(path):
         raise ApilError(f"{path} exists and is not an empty folder: choose another --out for {what}, or remove it.")
     make_folder(path)
 
 
+def taken(path: Path) -> bool:
+    """Whether there is a file, or a folder with something in it."""
+    try:
+        return path.exists() and (not path.is_dir() or any(not _leftover(entry) for entry in path.iterdir()))
+    except OSError as error:
+        raise ApilError(f"Cannot use {str(path)[:80]}: {error.strerror}. Choose another folder.") from error
+
+
 def _leftover(entry: Path) -> bool:
-    """A file that a writer left when it was killed before it could move it into place."""
-    return entry.name.startswith(".")
+    """A file that a writer left when it was killed before it could move it into place, or the lock of a run."""
+    return entry.name == ".lock" or (entry.name.startswith(".") and entry.name.endswith(".new"))
 
 
 def make_folder(path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.build import committee_of
+from apil.learning.build import build, committee_of
 from apil.learning.metrics import Row
 from apil.learning.trainer import Trainer
 from apil.learning.update import DivergenceError
@@ -44,6 +44,7 @@ class Outcome:
 def start_run(config: RunConfig, folder: Path, *, answers: bool, progress: Progress) -> Outcome:
     """Trains a new run into an empty folder."""
     book = folder / "answers.jsonl" if answers else None
+    build([config])  # what cannot be built leaves no folder behind
     empty_folder(folder, "the run")
     with _locked(folder):
         write_json(folder / "environment.json", environment())

@@ -54,22 +54,22 @@ class Standing:
     """Those of `finished` that were made by other code than this."""
 
 
-def standing(cells: Sequence[Cell], runs: Path) -> Standing:
-    """Looks at the run folders of a study."""
-    finished = [cell for cell in cells if _finished(runs / cell.folder, cell.config)]
+def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
+    """Looks at the run folders of a study whose runs are evaluated over so many episodes."""
+    finished = [cell for cell in cells if _finished(runs / cell.folder, cell.config, episodes)]
     todo = [cell for cell in cells if cell not in finished]
     begun = sum((runs / cell.folder).is_dir() for cell in todo)
     other = [cell for cell in finished if _code(runs / cell.folder) != code_hash()]
     return Standing(finished, todo, begun, other)
 
 
-def _finished(folder: Path, config: RunConfig) -> bool:
+def _finished(folder: Path, config: RunConfig, episodes: int) -> bool:
     """Whether the run is whole: the same config, and `evaluation.json`, which is written last."""
     try:
-        saved = load_config(folder)
         read_rows(folder / "metrics.jsonl")
-        return saved == config and isinstance(read_json(folder / "evaluation.json"), dict)
-    except ApilError:
+        evaluation = read_json(folder / "evaluation.json")
+        return load_config(folder) == config and bool(evaluation["episodes"] == episodes)
+    except (ApilError, TypeError, KeyError):
         return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from apil.errors import ApilError
-from apil.runs.files import make_folder, read_json, write_json
+from apil.runs.files import make_folder, read_json, taken, write_json
 
 _MARK = "study.json"
 
@@ -13,9 +13,9 @@ _MARK = "study.json"
 def claim_folder(out: Path, task: str) -> None:
     """Makes `out` the folder of a study of `task`; refuses one that holds something else."""
     remedy = "choose another --out, or remove it."
-    if out.exists() and not out.is_dir():
-        raise ApilError(f"{out} is a file, not a folder: {remedy}")
-    if out.is_dir() and any(out.iterdir()):
+    if taken(out):
+        if not out.is_dir():
+            raise ApilError(f"{out} is a file, not a folder: {remedy}")
         mark = out / _MARK
         if not mark.is_file():
             raise ApilError(f"{out} holds something that is not a study of apil: {remedy}")

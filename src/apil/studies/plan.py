@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, product
 
 from apil.config import RunConfig
-from apil.learning.build import stack_shape
+from apil.learning.build import require_threshold, stack_shape
 
 SAMPLE_SIZES = (1, 5, 10, 20, 50)
 """N1 of the figure on sampling uncertainty; the exact expectation is its last line."""
@@ -41,6 +41,8 @@ def plan(
     thresholds: dict[str, float | None],
 ) -> list[Cell]:
     """All runs of a study: every query policy with every teacher and seed, and those of the sampling figure."""
+    for query in queries:
+        require_threshold(base.task, query, thresholds.get(query))
     cells = [
         Cell(replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query)))
         for teacher, query, seed in product(teachers, queries, range(seeds))

@@ -57,15 +57,21 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
     main = [result for result in results if result.cell.samples is None]
     sampling = [result for result in results if result.cell.samples is not None]
     write_text(out / "metrics.csv", _csv(main, COLUMNS))
-    if sampling:
-        write_text(out / "samples.csv", _csv(sampling, (*COLUMNS, "samples")))
     objective = [result for result in main if result.config.query == "apil"]
-    if objective:
-        columns = ("teacher", "query", "seed", "iteration", *OBJECTIVE)
-        write_text(out / "query_objective.csv", _csv(objective, columns))
+    columns = ("teacher", "query", "seed", "iteration", *OBJECTIVE)
+    _write_or_remove(out / "samples.csv", sampling, (*COLUMNS, "samples"))
+    _write_or_remove(out / "query_objective.csv", objective, columns)
     write_json(out / "summary.json", _summary(main))
     write_json(out / "teachers.json", _teachers(main))
     write_json(out / "thresholds.json", thresholds)
+
+
+def _write_or_remove(path: Path, results: Sequence[Result], columns: Sequence[str]) -> None:
+    """Records that this study does not have are not left over from an earlier one."""
+    if results:
+        write_text(path, _csv(results, columns))
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
@@ -77,7 +83,7 @@ def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
     for result in sorted(results, key=lambda r: (*[getattr(r.config, key) for key in keys], r.cell.folder)):
         named = {key: getattr(result.config, key) for key in keys} | {"samples": result.cell.samples}
         for row in result.rows:
-            writer.writerow([_shown((named | row)[column]) for column in columns])
+            writer.writerow([_shown((named | row).get(column)) for column in columns])
     return text.getvalue()
 
 

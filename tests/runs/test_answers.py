@@ -1,0 +1,108 @@
+"""An answer that was given is never asked for again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.build import build
+from apil.learning.collect import Agents, collect
+from apil.learning.group import Group
+from apil.rng import Draws
+from apil.runs.answers import AnswerBook, AnswerBooks
+from apil.types import Answer, Episodes, Observation, Reference
+
+CONFIG = RunConfig("maze", "twodifdetm", "dagger", batch=5, iterations=3)
+
+
+class Moody:
+    """A teacher who never says the same twice: valid actions by its own count of questions, not by the draws."""
+
+    members = ("first", "last")
+
+    def __init__(self) -> None:
+        self.questions = 0
+
+    def begin(self, draws: Draws, episodes: int, horizon: int) -> Moody:
+        return self
+
+    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        self.questions += int(asked.sum())
+        luck = (observation.valid * torch.rand(observation.valid.shape, generator=self._generator())).argmax(-1)
+        return Answer(luck, reference.distance, torch.full_like(luck, self.questions % 2))
+
+    def _generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.questions)
+
+
+def taught_by(teacher: Moody) -> Agents:
+    agents = build([CONFIG])
+    group = agents.teachers[0]
+    return replace(agents, teachers=[Group(group.runs, group.streams, teacher, group.name)])
+
+
+def book(path: Path, from_iteration: int = 0) -> AnswerBook:
+    return AnswerBook(path, "dagger", actions=4, teachers=2, from_iteration=from_iteration)
+
+
+def lesson(agents: Agents, path: Path, iteration: int) -> Episodes:
+    return collect(agents, iteration, CONFIG.batch, log=AnswerBooks([book(path, iteration)]))
+
+
+def test_remembered_answers_are_used_and_only_the_others_asked_for(tmp_path: Path) -> None:
+    teacher = Moody()
+    first = lesson(taught_by(teacher), tmp_path / "answers.jsonl", 0)
+    asked = teacher.questions
+    lines = (tmp_path / "answers.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == asked == int(first.asked.sum())
+
+    again = Moody()
+    second = lesson(taught_by(again), tmp_path / "answers.jsonl", 0)
+    assert again.questions == 0
+    assert torch.equal(first.action, second.action)
+    assert torch.equal(first.identity, second.identity)
+    assert torch.equal(first.asked, second.asked)
+
+    # Cut in the middle of a step, and of a line: only what is gone is asked for.
+    kept = 37
+    (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:11])
+    rest = Moody()
+    third = lesson(taught_by(rest), tmp_path / "cut.jsonl", 0)
+    assert rest.questions == int(third.asked.sum()) - kept
+    assert (tmp_path / "cut.jsonl").read_bytes().splitlines(keepends=True)[:kept] == lines[:kept]
+
+
+def test_a_row_says_who_answered_what_to_whom(tmp_path: Path) -> None:
+    episodes = lesson(taught_by(Moody()), tmp_path / "answers.jsonl", 2)
+    rows = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert {row["iteration"] for row in rows} == {2}
+    assert {row["query"] for row in rows} == {"dagger"}
+    for row in rows:
+        place = (0, row["episode"], row["step"])
+        assert bool(episodes.asked[place])
+        assert row["action"] == int(episodes.action[place])
+        assert row["identity"] == int(episodes.identity[place])
+        assert row["distance"] == float(episodes.distance[place])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"iteration": 0, "episode": 0, "step": 0, "identity": 2, "action": 0, "distance": 1.0, "query": "dagger"},
+        {"iteration": 0, "episode": 0, "step": 0, "identity": 0, "action": 4, "distance": 1.0, "query": "dagger"},
+        {"iteration": 0, "episode": 0, "step": 0, "identity": 0, "action": 0, "distance": -1.0, "query": "dagger"},
+        {"iteration": 0, "episode": 0, "step": -1, "identity": 0, "action": 0, "distance": 1.0, "query": "dagger"},
+    ],
+)
+def test_what_cannot_be_an_answer_is_refused(tmp_path: Path, row: dict[str, object]) -> None:
+    (tmp_path / "answers.jsonl").write_text(json.dumps(row) + "\n")
+    with pytest.raises(ApilError, match="not an answer"):
+        book(tmp_path / "answers.jsonl")

@@ -1,0 +1,79 @@
+"""A training that is killed or stopped goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from apil.config import RunConfig
+from apil.runs.train import resume_run, start_run
+
+CONFIG = RunConfig("grid", "tworand", "apil", iterations=40, log_every=7, save_every=3, hidden=16, persona=4)
+SAME = ("config.json", "metrics.jsonl", "answers.jsonl", "checkpoint-00000040.safetensors", "checkpoint-00000040.json")
+
+
+def quiet(done: int) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    folder = tmp_path_factory.mktemp("kill") / "run"
+    started = time.perf_counter()
+    start_run(CONFIG, folder, answers=True, progress=quiet)
+    return folder, time.perf_counter() - started
+
+
+def killed_after(seconds: float, folder: Path) -> None:
+    """Trains in a forked process and kills it, wherever it is."""
+    pid = os.fork()
+    if not pid:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            if (folder / "config.json").exists():
+                resume_run(folder, iterations=None, progress=quiet)
+            else:
+                start_run(CONFIG, folder, answers=True, progress=quiet)
+        finally:
+            os._exit(0)
+    time.sleep(seconds)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_kills_at_random_moments_change_nothing(whole: tuple[Path, float], tmp_path: Path) -> None:
+    """Moments differ from run to run on purpose: the claim is for any moment, also during a save."""
+    reference, seconds = whole
+    for trial in range(8):
+        folder = tmp_path / str(trial)
+        for _ in range(2):
+            killed_after(random.uniform(0.0, 1.2 * seconds), folder)
+        if (folder / "config.json").exists():
+            resume_run(folder, iterations=None, progress=quiet)
+        else:
+            start_run(CONFIG, folder, answers=True, progress=quiet)
+        for name in SAME:
+            assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
+        assert len(list(folder.glob("checkpoint-*.safetensors"))) == 2
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "apil.cli", "train", "--iterations", "100000", "--out", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_bytes():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"apil train --resume {folder}" in out.replace("\n", "")
+    assert "Traceback" not in err
+    assert list(folder.glob("checkpoint-*.json"))

@@ -1,0 +1,59 @@
+"""`apil replay` and `apil doctor`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.build import build
+from apil.runs.doctor import examine
+from apil.runs.replay import frames, save_movie
+
+
+@pytest.mark.parametrize(("task", "cells"), [("grid", 25), ("maze", 49)])
+def test_a_replay_shows_every_step_and_who_acted(task: str, cells: int) -> None:
+    for query, acts in (("bc", "teacher"), ("never", "agent:")):
+        agents = build([RunConfig(task, "twodifdetm", query)])
+        shown = frames(agents, 2, first=3)
+        assert {frame.episode for frame in shown} == {3, 4}
+        assert all(acts in frame.caption for frame in shown)
+        assert all(frame.asked == (query == "bc") for frame in shown)
+        assert all(len("".join(frame.picture.cells)) == cells for frame in shown)
+        assert all("".join(frame.picture.cells).count("A") == 1 for frame in shown)
+    moves = {("right", 0, 1), ("down", 1, 0), ("up", -1, 0), ("left", 0, -1)}
+    one = frames(build([RunConfig(task, "first", "bc")]), 1)
+    for before, after in pairwise(one):
+        (r0, c0), (r1, c1) = (_agent(frame.picture.cells) for frame in (before, after))
+        told = before.caption.split(": ")[1].split(",")[0]
+        assert (told, r1 - r0, c1 - c0) in moves
+
+
+def _agent(rows: tuple[str, ...]) -> tuple[int, int]:
+    return next((r, row.index("A")) for r, row in enumerate(rows) if "A" in row)
+
+
+def test_a_movie_has_a_frame_for_each_step(tmp_path: Path) -> None:
+    shown = frames(build([RunConfig("grid", "twodifdetm", "bc")]), 1)
+    save_movie(shown, tmp_path / "episode.gif")
+    with Image.open(tmp_path / "episode.gif") as movie:
+        assert getattr(movie, "n_frames", 1) == len(shown) == 8
+
+
+@pytest.mark.parametrize("name", ["episode.png", "missing/episode.gif"])
+def test_a_movie_that_cannot_be_written_is_told(tmp_path: Path, name: str) -> None:
+    shown = frames(build([RunConfig("grid", "detm", "bc")]), 1)
+    with pytest.raises(ApilError, match=r"give one of these endings|does not exist"):
+        save_movie(shown, tmp_path / name)
+
+
+def test_the_doctor_finds_a_healthy_installation_and_a_folder_that_is_not(tmp_path: Path) -> None:
+    findings = {finding.what: finding for finding in examine(tmp_path)}
+    assert all(finding.good for finding in findings.values() if finding.needed)
+    assert findings["a tiny training"].good
+    bad = {finding.what: finding for finding in examine(tmp_path / "missing")}
+    assert not bad[f"writing into {tmp_path / 'missing'}"].good
