@@ -52,6 +52,9 @@ def mlp(parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
     return linear(hidden, parameters["w2"], parameters["b2"])
 
 
+_TINY = torch.finfo(torch.float32).tiny
+
+
 class StackedAdam:
     """Adam for a stack of runs, each with its own step count.
 
@@ -83,5 +86,6 @@ class StackedAdam:
             first, second = self.first[name], self.second[name]
             first.mul_(keep_first.view(shape)).add_(gradient, alpha=0.1)
             second.mul_(keep_second.view(shape)).addcmul_(gradient, gradient, value=0.001)
-            scale = second.sqrt().mul_(correction.view(shape)).add_(1e-8)
+            # Square roots of exact zeros are many times slower than those of the smallest normal number.
+            scale = second.clamp_min(_TINY).sqrt_().mul_(correction.view(shape)).add_(1e-8)
             value.sub_(torch.div(first, scale, out=scale).mul_(rate.view(shape)))

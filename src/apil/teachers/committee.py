@@ -16,13 +16,15 @@ from apil.teachers import TEACHERS
 from apil.types import Answer, Observation, Reference
 
 Selection = Literal["episode", "query"]
-Position = Callable[[Tensor, Tensor], Tensor]
-"""(count, u) -> position in the ordered reference actions; u uniform in (0, 1), both [runs, episodes]."""
+Share = Callable[[Tensor], Tensor]
+"""u -> a number from 0 to below 1 that says how far down the ordered reference actions a member picks: of n actions the
+one at floor(share * n). u is uniform in (0, 1), of any shape."""
 
-MEMBERS: dict[str, Position] = {
-    "first": lambda count, u: torch.zeros_like(count),
-    "last": lambda count, u: count - 1,
-    "uniform": lambda count, u: (u * count).long(),
+MEMBERS: dict[str, Share] = {
+    "first": torch.zeros_like,
+    # The last of n for any n up to 2^20; nearer to 1, share * n would round up to n.
+    "last": lambda u: torch.full_like(u, 1.0 - 2.0**-20),
+    "uniform": lambda u: u,
 }
 
 
@@ -58,8 +60,12 @@ class Committee:
         """Draws who will answer, and how, for the whole batch."""
         moments = 1 if self.selection == "episode" else horizon
         bounds = torch.tensor(self.weights, dtype=torch.float64).cumsum(0)[:-1].float()
-        identity = (draws.uniform(moments, episodes).unsqueeze(-1) > bounds).sum(-1)
-        return CommitteeSession(self, identity, draws.uniform(horizon, episodes))
+        identity = (draws.uniform(moments, episodes).unsqueeze(-1) > bounds).sum(-1).expand(-1, horizon, -1)
+        luck = draws.uniform(horizon, episodes)
+        share = torch.zeros_like(luck)
+        for k, member in enumerate(self.members):
+            share = torch.where(identity == k, MEMBERS[member](luck), share)
+        return CommitteeSession(identity, share)
 
     def distribution(self, reference: Reference) -> Tensor:
         """[runs, episodes, K, A]: each member's true action distribution, for comparing what was learned with it."""
@@ -80,23 +86,16 @@ class Committee:
 class CommitteeSession:
     """A committee during one batch of episodes."""
 
-    committee: Committee
     identity: Tensor
-    """[runs, 1 or T, episodes] long: who answers."""
-    luck: Tensor
-    """[runs, T, episodes] uniform: the randomness of a member that varies."""
+    """[runs, T, episodes] long: who answers."""
+    share: Tensor
+    """[runs, T, episodes] float: how far down the reference actions the answer is."""
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """The drawn member's reference action, the true distance and the member's identity."""
-        identity = self.identity[:, t if self.identity.shape[1] > 1 else 0]
-        position = torch.zeros_like(identity)
-        for kind in dict.fromkeys(self.committee.members):
-            place = MEMBERS[kind](reference.count, self.luck[:, t])
-            for k, member in enumerate(self.committee.members):
-                if member == kind:
-                    position = torch.where(identity == k, place, position)
+        position = (self.share[:, t] * reference.count).long()
         action = reference.actions.gather(-1, position.unsqueeze(-1)).squeeze(-1)
-        return Answer(action, reference.distance, identity)
+        return Answer(action, reference.distance, self.identity[:, t])
 
 
 def equal(members: Sequence[str], selection: Selection = "episode") -> Committee:
