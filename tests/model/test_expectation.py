@@ -118,3 +118,12 @@ def test_an_impossible_identity_is_never_sampled() -> None:
     chosen, weight = _sampler([0, 5], 200, 3).sampled(_identity(rho, 2, 200), 3, 0)
     shares = _shares(chosen, weight, 40)
     assert float(shares[..., rho == 0].max()) == 0
+
+
+def test_no_number_of_samples_gives_a_negative_weight() -> None:
+    """With a teacher who is all but certain every sample falls below the bound, and the shares must add up to 1."""
+    numbers = list(range(1, 65))
+    identity = _identity([1.0 - 2.0**-23, 2.0**-23], len(numbers), 50)
+    weights = _sampler(numbers, 50, 4).dense_weights(identity, 4, 0)
+    assert float(weights.min()) >= 0.0
+    assert torch.equal(weights.sum(-1), torch.ones_like(weights[..., 0]))

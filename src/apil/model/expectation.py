@@ -26,8 +26,10 @@ class IdentitySampler:
 
     exact: Tensor
     """[runs, 1, 1, 1] bool: the run takes the exact expectation."""
-    share: Tensor
-    """[runs, max N1, 1, 1, 1] float: 1 / N1 for the samples that belong to the run, 0 for the padding."""
+    own: Tensor
+    """[runs, max N1] bool: the samples that belong to the run; the others are padding."""
+    number: Tensor
+    """[runs, 1, 1, 1] float: N1, 1 where a run is exact."""
     points: Tensor | None
     """[runs, max N1, T, episodes, N2] uniform; the leading axis of a run's draws is the sample, so that padding to the
     stack's largest N1 changes no other number. None if every run is exact."""
@@ -45,8 +47,9 @@ class IdentitySampler:
         offset = draws.uniform(horizon, episodes)
         most = int(samples.max())
         points = sample_draws.uniform(most, horizon, episodes, models) if most else None
-        share = (torch.arange(most) < samples.unsqueeze(-1)) / samples.clamp_min(1).unsqueeze(-1)
-        return IdentitySampler((samples == 0).view(-1, 1, 1, 1), share[:, :, None, None, None], points, offset)
+        own = torch.arange(most) < samples.unsqueeze(-1)
+        number = samples.clamp_min(1).float()[:, None, None, None]
+        return IdentitySampler((samples == 0)[:, None, None, None], own, number, points, offset)
 
     def dense_weights(self, identity: Tensor, models: int, t: int) -> Tensor:
         """[runs, episodes, models, K]: the weight of every teacher's policy, given `identity` [runs, episodes, K]."""
@@ -56,7 +59,8 @@ class IdentitySampler:
         bounds = identity.cumsum(-1)[:, None, :, None, :-1]
         below = self.points[:, :, t].unsqueeze(-1) < bounds
         # How many of the run's own samples fall below each bound; the differences are the counts of the identities.
-        share = (below * self.share).sum(1)
+        # Counted in whole numbers: a sum of fractions could pass 1 and leave a negative weight.
+        share = (below & self.own[:, :, None, None, None]).sum(1) / self.number
         edges = torch.cat([torch.zeros_like(share[..., :1]), share, torch.ones_like(share[..., :1])], -1)
         drawn = edges[..., 1:] - edges[..., :-1]
         return torch.where(self.exact, exact, drawn)
@@ -73,7 +77,7 @@ class IdentitySampler:
             drawn = self.points[:, :, t].permute(0, 2, 3, 1)
             most = drawn.shape[-1]
             drawn = torch.searchsorted(bounds, drawn.reshape(runs, episodes, -1)).view(runs, episodes, models, most)
-            share = self.share.view(runs, 1, 1, most).expand(-1, episodes, models, -1)
+            share = (self.own[:, None, None] / self.number).expand(-1, episodes, models, -1)
             chosen, weight = _either(self.exact, chosen, weight, drawn, share)
         return chosen.clamp_max(teachers - 1), weight
 
