@@ -335,7 +335,7 @@ def study(command: Study) -> None:
     print("Writing tables, figures and the report")
     known = {query: calibration[command.task][query] for query in queries if thresholds[query] is not None}
     write_records(cells, out, known)
-    build_report(out)
+    build_report(out, command.workers)
     _wrote(out, f"open {out / 'report.html'}")
 
 

@@ -33,4 +33,11 @@ def take(record: Any, runs: Places) -> Any:
         return record[runs]
     if record is None or isinstance(record, int):
         return record
-    return type(record)(**{f.name: take(getattr(record, f.name), runs) for f in fields(record)})
+    kind = type(record)
+    if kind not in _NAMES:
+        _NAMES[kind] = tuple(field.name for field in fields(kind))
+    return kind(*[take(getattr(record, name), runs) for name in _NAMES[kind]])
+
+
+_NAMES: dict[type, tuple[str, ...]] = {}
+"""The fields of the records, looked up once: `take` is called at every step."""

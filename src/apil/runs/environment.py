@@ -23,6 +23,7 @@ def code_hash() -> str:
     return digest.hexdigest()[:16]
 
 
+@cache
 def _commit() -> str | None:
     """The commit of the checkout that the package is run from, with '+' where files differ from it."""
     try:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby, product
 
 from apil.config import RunConfig
-from apil.learning.build import require_threshold, stack_shape
+from apil.learning.build import committee_of, require_threshold, stack_shape
 
 SAMPLE_SIZES = (1, 5, 10, 20, 50)
 """N1 of the figure on sampling uncertainty; the exact expectation is its last line."""
-_STACK = 64
+_STACK = 72
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _sampling(base: RunConfig, size: int | None, seed: int) -> Cell:
 
 
 def stacks(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells in stacks of equal shape and of at most 64 runs, largest first.
+    """The cells in stacks of equal shape and of at most 72 runs, largest first.
 
     Runs with the same query policy stand side by side, so that a policy reads its runs without a copy. How the cells
     are stacked changes no result.
@@ -78,4 +78,4 @@ def stacks(cells: Sequence[Cell]) -> list[list[Cell]]:
         parts = -(-len(runs) // _STACK)
         size = -(-len(runs) // parts)
         made += [runs[place : place + size] for place in range(0, len(runs), size)]
-    return sorted(made, key=lambda stack: -len(stack) * len(stack_shape(stack[0].config)))
+    return sorted(made, key=lambda stack: -len(stack) * len(committee_of(stack[0].config).members))

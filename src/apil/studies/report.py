@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import html
-import os
-import tempfile
+import multiprocessing
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from apil.runs.files import write_bytes
 from apil.studies.figures import PLATES, render
 from apil.studies.paper import readings
 from apil.studies.records import Cell, Study, in_order, read_study
@@ -28,32 +29,36 @@ Rendered = Mapping[str, Mapping[str, bytes]]
 """By figure name, then by file ending."""
 
 
-def build_report(folder: Path) -> list[Path]:
+def build_report(folder: Path, workers: int = 1) -> list[Path]:
     """Write every table, figure and `report.html` of a study into its folder; returns what was written.
 
-    Each file is replaced in one step, so a reader never sees half of one.
+    Each file is replaced in one step, so a reader never sees half of one. Figures that the study no longer has the
+    records for are removed.
     """
     study = read_study(folder)
     tables = all_tables(study)
-    figures = {plate.name: render(plate, study) for plate in PLATES}
+    figures = _render_all(study, workers)
     contents = {f"{table.name}.md": table.markdown().encode() for table in tables}
     for name, formats in figures.items():
         contents |= {f"{name}.{ending}": data for ending, data in formats.items()}
-    contents["report.html"] = page(study, tables, figures, folder.resolve().name).encode()
-    return [_replace(folder / name, data) for name, data in contents.items()]
+    out = folder.name if folder.is_absolute() else folder.as_posix()
+    contents["report.html"] = page(study, tables, figures, out).encode()
+    for name, data in contents.items():
+        write_bytes(folder / name, data)
+    for plate in PLATES:
+        for old in folder.glob(f"{plate.name}.*"):
+            if old.name not in contents:
+                old.unlink()
+    return [folder / name for name in contents]
 
 
-def _replace(path: Path, data: bytes) -> Path:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return path
+def _render_all(study: Study, workers: int) -> Rendered:
+    """Drawing takes longer than all the rest, so the figures are shared out over processes."""
+    if workers == 1:
+        return {plate.name: render(plate, study) for plate in PLATES}
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        drawn = pool.map(render, PLATES, [study] * len(PLATES))
+        return {plate.name: formats for plate, formats in zip(PLATES, drawn, strict=True)}
 
 
 # What the figures say, in sentences.
