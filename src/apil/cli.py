@@ -186,6 +186,9 @@ def main() -> None:
     except ApilError as error:
         print(f"apil: {error}", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:
+        print("apil: stopped; what is finished is kept, and the same command goes on from there.", file=sys.stderr)
+        sys.exit(130)
 
 
 __doc_cli__ = "Train an agent from several teachers who disagree, and ask them only when asking helps."

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import shutil
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +102,14 @@ def run_cells(
                     progress(units)
                 for future in finished:
                     future.result()
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise ApilError(
+                    "A worker process died, perhaps for lack of memory: try again with --workers 1."
+                ) from error
             raise
 
 
@@ -112,8 +120,10 @@ def _drain(queue: Any) -> Iterator[int]:
 
 
 def _listen(queue: Any) -> None:
+    """Sets a worker up; Ctrl-C is for the process that started it, which then ends its workers."""
     global _queue
     _queue = queue
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, answers: bool) -> None:
