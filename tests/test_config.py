@@ -42,7 +42,7 @@ def test_a_config_survives_json() -> None:
         ({"dropout": float("nan")}, "dropout is nan"),
         ({"sigma": 1.0}, "sigma is 1: progress needs a factor above 1"),
         ({"epsilon": -1.0}, "epsilon is -1"),
-        ({"gap": float("nan")}, "gap nan"),
+        ({"gap": float("nan")}, "gap is nan"),
         ({"threshold": -0.5}, "threshold is -0.5"),
         ({"threshold": float("nan")}, "threshold is nan"),
         ({"expectation": "guess"}, "expectation is 'guess': give monte-carlo or exact"),

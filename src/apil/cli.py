@@ -59,8 +59,9 @@ class Train:
     """APIL: progress means that the distance shrinks by this factor."""
     epsilon: float | None = None
     """APIL: a final distance up to this is a good end; the task's own if not given."""
-    gap: float = 0.0
-    """APIL: the final distance of an agent that always follows the teachers, subtracted from every distance."""
+    gap: float | Literal["estimate"] = 0.0
+    """APIL: the final distance of an agent that always follows the teachers, subtracted from every distance; estimate
+    takes the mean over the training episodes in which they were followed at every step."""
     log_every: int = 20
     """Iterations between two rows of metrics."""
     save_every: int = 100

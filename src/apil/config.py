@@ -46,8 +46,8 @@ class RunConfig:
     """The query policy's threshold, or the probability of `random`; None where there is none."""
     sigma: float = 2.0
     epsilon: float = 0.0
-    gap: float = 0.0
-    """d*_T: the final distance of an agent that always follows the teachers."""
+    gap: float | Literal["estimate"] = 0.0
+    """d*_T, the final distance of an agent that always follows the teachers: a number, or learned while training."""
     weights: tuple[float, ...] | None = None
     """Of the committee's members; equal if not given."""
     selection: Literal["episode", "query"] = "episode"
@@ -80,8 +80,10 @@ class RunConfig:
             raise ApilError(f"dropout is {self.dropout:g}: give a rate from 0 to below 1.")
         if not self.sigma > 1:
             raise ApilError(f"sigma is {self.sigma:g}: progress needs a factor above 1.")
-        if not self.epsilon >= 0 or not self.gap >= 0:
-            raise ApilError(f"epsilon is {self.epsilon:g} and gap {self.gap:g}: distances are not negative.")
+        if not self.epsilon >= 0:
+            raise ApilError(f"epsilon is {self.epsilon:g}: a distance is not negative, use 0 or more.")
+        if self.gap != "estimate" and not (isinstance(self.gap, float | int) and 0 <= self.gap < math.inf):
+            raise ApilError(f"gap is {self.gap}: give a distance from 0 up, or estimate.")
         if self.threshold is not None and not (math.isfinite(self.threshold) and self.threshold >= 0):
             raise ApilError(f"threshold is {self.threshold:g}: give a number from 0 up.")
         if self.query == "random" and self.threshold is not None and self.threshold > 1:
@@ -122,7 +124,7 @@ def _fits(name: str, value: object) -> bool:
     if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error"):
         return isinstance(value, str)
     if name in ("learning_rate", "dropout", "sigma", "epsilon", "gap", "threshold", "teacher_deadline"):
-        return _is(value, int, float)
+        return _is(value, int, float) or (name == "gap" and value == "estimate")
     return name != "weights" and _is(value, int)
 
 

@@ -16,11 +16,12 @@ def place_in(runs: Places, run: int, stack: int) -> int | None:
 
 
 def weights(agents: Agents, run: int) -> dict[str, Tensor]:
-    """The learned weights of one run: 'policy.*', 'identity.*', 'query.*', each a view without the runs axis."""
+    """What one run has learned: 'policy.*', 'identity.*', 'query.*' and 'memory.*', views without the runs axis."""
     named = {f"policy.{name}": value[run] for name, value in agents.model.policy.items()}
     named |= {f"identity.{name}": value[run] for name, value in agents.model.identity.items()}
     for group in agents.queries:
         place = place_in(group.runs, run, len(agents.streams.seeds))
         if place is not None:
             named |= {f"query.{name}": value[place] for name, value in group.part.parameters.items()}
+            named |= {f"memory.{name}": value[place] for name, value in group.part.memory.items()}
     return {name: value.detach() for name, value in named.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from apil.nn import Parameters
 from apil.query.network import QueryNetwork
 from apil.query.protocol import QueryLoss, QuerySetup
 from apil.types import Belief, Episodes
@@ -21,6 +22,7 @@ class ErrorPrediction:
     def __init__(self, setup: QuerySetup) -> None:
         self._network = QueryNetwork(setup, "errpred")
         self.parameters = self._network.parameters
+        self.memory: Parameters = {}
         self._thresholds = setup.thresholds.unsqueeze(-1)
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:

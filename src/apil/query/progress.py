@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError
+from apil.nn import Parameters
 from apil.query.network import QueryNetwork
 from apil.query.protocol import QueryLoss, QuerySetup
 from apil.types import Belief, Episodes
@@ -74,6 +75,10 @@ class ProgressPrediction:
         self._network = QueryNetwork(setup, "apil")
         self.parameters = self._network.parameters
         self._setup = setup
+        self.memory: Parameters = {}
+        if setup.gap == "estimate":
+            runs = len(setup.streams.seeds)
+            self.memory = {name: torch.zeros(runs, dtype=torch.float64) for name in ("followed", "distance")}
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """Samples the query action."""
@@ -86,11 +91,11 @@ class ProgressPrediction:
         probability of asking in a state with progress, and `no_progress`, that of being in a state without.
         """
         runs, batch, horizon = episodes.asked.shape
-        gap = self._setup.gap
+        gap = self._gap(episodes)[:, None, None]
         reference = reference_queries(
             episodes.asked.flatten(0, 1),
             (episodes.distance - gap).clamp_min(0.0).flatten(0, 1),
-            (episodes.final_distance - gap).clamp_min(0.0).flatten(),
+            (episodes.final_distance - gap[:, 0]).clamp_min(0.0).flatten(),
             sigma=self._setup.sigma,
             epsilon=self._setup.epsilon,
             valid=episodes.live.flatten(0, 1),
@@ -106,3 +111,15 @@ class ProgressPrediction:
                 "no_progress": reference.sum((1, 2)) / steps,
             }
         return QueryLoss(loss, torch.ones(runs, dtype=torch.bool), logs)
+
+    def _gap(self, episodes: Episodes) -> Tensor:
+        """[runs] d*_T: the number that was set, or the mean final distance of all episodes so far in which the teachers
+        were followed at every step (0 before the first).
+        """
+        runs = episodes.asked.shape[0]
+        if self._setup.gap != "estimate":
+            return torch.full((runs,), self._setup.gap)
+        followed = (episodes.asked | ~episodes.live).all(-1)
+        self.memory["followed"] += followed.sum(-1)
+        self.memory["distance"] += torch.where(followed, episodes.final_distance, 0.0).double().sum(-1)
+        return (self.memory["distance"] / self.memory["followed"].clamp_min(1.0)).float()

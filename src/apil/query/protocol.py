@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
@@ -27,7 +27,7 @@ class QuerySetup:
     """APIL: the factor by which the distance must shrink to count as progress."""
     epsilon: float = 0.0
     """APIL: a final distance up to this counts as reaching the goal."""
-    gap: float = 0.0
+    gap: float | Literal["estimate"] = 0.0
     """APIL: d*_T, the final distance of an agent that always follows the teachers; g = max(0, d - d*_T)."""
 
 
@@ -50,6 +50,8 @@ class QueryPolicy(Protocol):
     """In training, the teacher's action is executed where it was asked (all but DAGGER)."""
     parameters: Parameters
     """What it learns; empty for fixed rules."""
+    memory: Parameters
+    """What it keeps beside that, saved with a run; empty for most."""
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """[runs, episodes] bool; `luck` [runs, episodes] is uniform in (0, 1), for policies that sample."""

@@ -16,6 +16,7 @@ class Coin:
     def __init__(self, probability: Tensor, *, executes_answer: bool = True) -> None:
         self.executes_answer = executes_answer
         self.parameters: Parameters = {}
+        self.memory: Parameters = {}
         self._probability = probability.unsqueeze(-1)
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
@@ -34,6 +35,7 @@ class UncertaintyThreshold:
 
     def __init__(self, part: str, thresholds: Tensor) -> None:
         self.parameters: Parameters = {}
+        self.memory: Parameters = {}
         self._part = part
         self._thresholds = thresholds.unsqueeze(-1)
 
