@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,18 +45,19 @@ def config_of(task: str, trial: int) -> RunConfig:
     )
 
 
-def in_child(work: Callable[[], object]) -> int:
-    """Runs `work` in a forked process; returns its pid."""
+def in_child(work: Callable[[], object], log: Path) -> int:
+    """Runs `work` in a forked process that says what it says into `log`; returns its pid."""
     pid = os.fork()
     if pid:
         return pid
     try:
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
+        heard = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(heard, 1)
+        os.dup2(heard, 2)
         work()
         os._exit(0)
     except BaseException:
+        traceback.print_exc()
         os._exit(1)
 
 
@@ -70,15 +72,16 @@ def begin(config: RunConfig, folder: Path) -> None:
 def finish(config: RunConfig, folder: Path) -> float:
     """Trains to the end, unharmed; returns the seconds it took."""
     started = time.perf_counter()
-    _, status = os.waitpid(in_child(lambda: begin(config, folder)), 0)
+    log = folder.with_suffix(".log")
+    _, status = os.waitpid(in_child(lambda: begin(config, folder), log), 0)
     if status:
-        raise SystemExit(f"A run in {folder} failed.")
+        raise SystemExit(f"\nA run failed: {config}\n{log.read_text()}")
     return time.perf_counter() - started
 
 
 def kill_after(seconds: float, config: RunConfig, folder: Path) -> bool:
     """Kills a training after some seconds; false if it was done before."""
-    pid = in_child(lambda: begin(config, folder))
+    pid = in_child(lambda: begin(config, folder), folder.with_suffix(".log"))
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
