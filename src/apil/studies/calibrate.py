@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -13,13 +14,15 @@ from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.trainer import Trainer
 from apil.query import THRESHOLD_POLICIES
+from apil.tasks import TASKS
 
 FIRST_SEED = 10_000
 """Seeds of calibration start here, far from those of any study."""
 UNCALIBRATED = {"extrun": 0.005}
 """DETM is one teacher: it has no extrinsic uncertainty to bring on par. A small constant instead."""
+SAME_FOR_ONE = {"behvun": "intrun"}
+"""With one teacher behavioural uncertainty is the intrinsic one: the two policies are the same, and so is the search."""
 _ROUNDS, _POINTS = 3, 8
-_LOWEST = 1e-5
 
 
 def calibrate(
@@ -36,7 +39,8 @@ def calibrate(
     for query in queries:
         if query not in THRESHOLD_POLICIES:
             raise ApilError(f"'{query}' has no threshold. Policies to calibrate: {', '.join(THRESHOLD_POLICIES)}.")
-    total = 1 + _ROUNDS * sum(query not in ("random", *UNCALIBRATED) for query in queries)
+    searched = {SAME_FOR_ONE.get(query, query) for query in queries} - {"random", *UNCALIBRATED}
+    total = 1 + _ROUNDS * len(searched)
     done = 0
 
     def tick() -> None:
@@ -46,6 +50,7 @@ def calibrate(
 
     target = _rates(base, "apil", [None], seeds)[0]
     tick()
+    results = {query: _search(base, query, target, seeds, tick) for query in sorted(searched)}
     found: dict[str, dict[str, Any]] = {}
     setting = f"DETM, {seeds} seeds from {FIRST_SEED}, {base.iterations} iterations"
     for query in queries:
@@ -56,7 +61,7 @@ def calibrate(
             how = f"APIL's query rate over the whole run ({setting})."
             found[query] = {"threshold": round(target, 6), "query_rate": target, "target": target, "how": how}
         else:
-            threshold, rate = _search(base, query, target, seeds, tick)
+            threshold, rate = results[SAME_FOR_ONE.get(query, query)]
             how = f"Query rate over the whole run {rate:.4f}, APIL's {target:.4f} ({setting})."
             found[query] = {"threshold": threshold, "query_rate": rate, "target": target, "how": how}
     return found
@@ -65,7 +70,9 @@ def calibrate(
 def _search(base: RunConfig, query: str, target: float, seeds: int, tick: Callable[[], None]) -> tuple[float, float]:
     """The candidate whose rate is nearest to the target, and its rate."""
     tried: dict[float, float] = {}
-    low, high = _LOWEST, 1.0
+    # An entropy is at most log2(A) bits, a probability at most 1.
+    high = 1.0 if query == "errpred" else math.log2(TASKS.load(base.task)().actions)
+    low = 1e-4 * high
     for _ in range(_ROUNDS):
         candidates = [float(f"{value:.4g}") for value in np.geomspace(low, high, _POINTS)]
         new = [value for value in candidates if value not in tried]
