@@ -21,7 +21,7 @@ FIRST_SEED = 10_000
 UNCALIBRATED = {"extrun": 0.005}
 """DETM is one teacher: it has no extrinsic uncertainty to bring on par. A small constant instead."""
 SAME_FOR_ONE = {"behvun": "intrun"}
-"""With one teacher behavioural uncertainty is the intrinsic one: the two policies are the same, and so is the search."""
+"""With one teacher behavioural uncertainty is the intrinsic one: the same policy, found by the same search."""
 _ROUNDS, _POINTS = 3, 8
 
 
@@ -72,7 +72,7 @@ def _search(base: RunConfig, query: str, target: float, seeds: int, tick: Callab
     tried: dict[float, float] = {}
     # An entropy is at most log2(A) bits, a probability at most 1.
     high = 1.0 if query == "errpred" else math.log2(TASKS.load(base.task)().actions)
-    low = 1e-4 * high
+    low = 1e-5
     for _ in range(_ROUNDS):
         candidates = [float(f"{value:.4g}") for value in np.geomspace(low, high, _POINTS)]
         new = [value for value in candidates if value not in tried]
