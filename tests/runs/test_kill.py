@@ -64,6 +64,16 @@ def test_kills_at_random_moments_change_nothing(whole: tuple[Path, float], tmp_p
         assert len(list(folder.glob("checkpoint-*.safetensors"))) == 2
 
 
+def test_a_run_killed_before_it_began_can_be_started(whole: tuple[Path, float], tmp_path: Path) -> None:
+    """The config is written last; what may be there before it does not stand in the way."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in ("environment.json", "answers.jsonl", ".lock", ".config.json.1.new"):
+        (folder / name).write_text("")
+    start_run(CONFIG, folder, answers=True, progress=quiet)
+    assert all((folder / name).read_bytes() == (whole[0] / name).read_bytes() for name in SAME)
+
+
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "apil.cli", "train", "--iterations", "100000", "--out", str(folder)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -92,17 +92,19 @@ def _line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def empty_folder(path: Path, what: str) -> None:
-    """Makes `path` a folder that holds nothing else; refuses one that does."""
-    if taken(path):
+def empty_folder(path: Path, what: str, but: Sequence[str] = ()) -> None:
+    """Makes `path` a folder that holds nothing, `but` for files of these names; refuses one that does."""
+    if taken(path, but):
         raise ApilError(f"{path} exists and is not an empty folder: choose another --out for {what}, or remove it.")
     make_folder(path)
 
 
-def taken(path: Path) -> bool:
-    """Whether there is a file, or a folder with something in it."""
+def taken(path: Path, but: Sequence[str] = ()) -> bool:
+    """Whether there is a file, or a folder with something in it, `but` for files of these names."""
     try:
-        return path.exists() and (not path.is_dir() or any(not _leftover(entry) for entry in path.iterdir()))
+        if not path.is_dir():
+            return path.exists()
+        return any(not _leftover(entry) and entry.name not in but for entry in path.iterdir())
     except OSError as error:
         raise ApilError(f"Cannot use {str(path)[:80]}: {error.strerror}. Choose another folder.") from error
 

@@ -43,16 +43,21 @@ class Outcome:
 
 def start_run(config: RunConfig, folder: Path, *, answers: bool, progress: Progress) -> Outcome:
     """Trains a new run into an empty folder."""
-    book = folder / "answers.jsonl" if answers else None
     build([config])  # what cannot be built leaves no folder behind
-    empty_folder(folder, "the run")
+    empty_folder(folder, "the run", but=_PREPARED)
     with _locked(folder):
+        for name in _PREPARED:
+            (folder / name).unlink(missing_ok=True)
         write_json(folder / "environment.json", environment())
-        if book is not None:
-            write_bytes(book, b"")
-        # Written last: a folder with a config is a run that can be resumed.
+        if answers:
+            write_bytes(folder / "answers.jsonl", b"")
+        # Written last: a folder with a config is a run that can be resumed; one without has not begun.
         write_json(folder / "config.json", config.to_json())
         return _train(config, folder, progress)
+
+
+_PREPARED = ("environment.json", "answers.jsonl")
+"""What a run that was killed before it began may have left behind."""
 
 
 def resume_run(folder: Path, *, iterations: int | None, progress: Progress) -> Outcome:
