@@ -44,20 +44,23 @@ class Outcome:
 def start_run(config: RunConfig, folder: Path, *, answers: bool, progress: Progress) -> Outcome:
     """Trains a new run into an empty folder."""
     build([config])  # what cannot be built leaves no folder behind
-    empty_folder(folder, "the run", but=_PREPARED)
+    empty_folder(folder, "the run", but=_prepared(folder))
     with _locked(folder):
-        for name in _PREPARED:
-            (folder / name).unlink(missing_ok=True)
         write_json(folder / "environment.json", environment())
         if answers:
             write_bytes(folder / "answers.jsonl", b"")
+        else:
+            (folder / "answers.jsonl").unlink(missing_ok=True)
         # Written last: a folder with a config is a run that can be resumed; one without has not begun.
         write_json(folder / "config.json", config.to_json())
         return _train(config, folder, progress)
 
 
-_PREPARED = ("environment.json", "answers.jsonl")
-"""What a run that was killed before it began may have left behind."""
+def _prepared(folder: Path) -> tuple[str, ...]:
+    """What a run that was killed before it began may have left behind: never an answer."""
+    book = folder / "answers.jsonl"
+    empty = book.is_file() and book.stat().st_size == 0
+    return ("environment.json", book.name) if empty else ("environment.json",)
 
 
 def resume_run(folder: Path, *, iterations: int | None, progress: Progress) -> Outcome:
