@@ -66,7 +66,7 @@ def begin(config: RunConfig, folder: Path) -> None:
     if (folder / "config.json").exists():
         resume_run(folder, iterations=None, progress=lambda done: None)
     else:
-        start_run(config, folder, answers=True, progress=lambda done: None)
+        start_run(config, folder, progress=lambda done: None)
 
 
 def finish(config: RunConfig, folder: Path) -> float:

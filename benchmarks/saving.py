@@ -35,7 +35,7 @@ def main() -> None:
                 alone = time.perf_counter() - started
                 with tempfile.TemporaryDirectory() as folder:
                     started = time.perf_counter()
-                    start_run(config, Path(folder) / "run", answers=True, progress=lambda done: None)
+                    start_run(config, Path(folder) / "run", progress=lambda done: None)
                     saved = time.perf_counter() - started
                 ratios.append(saved / alone)
             print(

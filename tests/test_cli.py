@@ -63,7 +63,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder as `apil train` writes it."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    start_run(RunConfig("grid", "twodifdetm", "apil", iterations=3), folder, answers=True, progress=lambda done: None)
+    start_run(RunConfig("grid", "twodifdetm", "apil", iterations=3), folder, progress=lambda done: None)
     return folder
 
 

@@ -187,8 +187,13 @@ def main() -> None:
     except ApilError as error:
         print(f"apil: {error}", file=sys.stderr)
         sys.exit(2)
+    except (OSError, MemoryError) as error:
+        print(f"apil: {str(error) or 'out of memory'}. Check space, memory and permissions.", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
-        print("apil: stopped; what is finished is kept, and the same command goes on from there.", file=sys.stderr)
+        same = "what is finished is kept, and the same command goes on from there."
+        on = f"go on with: apil train --resume {command.resume or command.out}" if isinstance(command, Train) else same
+        print(f"apil: stopped at once; {on}", file=sys.stderr)
         sys.exit(130)
 
 
@@ -227,6 +232,7 @@ def resolve(command: Train) -> RunConfig:
         save_every=command.save_every,
         teacher_deadline=command.teacher_deadline,
         on_teacher_error=command.on_teacher_error,
+        answers=command.answers,
     )
 
 
@@ -251,7 +257,7 @@ def train(command: Train) -> None:
         if command.resume:
             outcome = resume_run(folder, iterations=command.iterations, progress=tell)
         else:
-            outcome = start_run(config, folder, answers=command.answers, progress=tell)
+            outcome = start_run(config, folder, progress=tell)
     if outcome.iteration < outcome.config.iterations:
         print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
         print(f"Go on with: apil train --resume {folder}")
@@ -316,15 +322,19 @@ def study(command: Study) -> None:
     now = standing(cells, out / "runs", command.episodes)
     if now.other_code and not command.keep_old:
         raise ApilError(
-            f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code than this: remove that "
-            "folder, choose another --out, or mix them knowingly with --keep-old."
+            f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code or versions than these "
+            f"({now.other_code[0].folder}, ...): remove them, choose another --out, or mix them with --keep-old."
         )
     print(
-        f"{len(cells)} runs in {out / 'runs'}: {len(now.finished)} finished before and kept, {now.begun} begun and "
-        f"made anew, {len(now.todo) - now.begun} new"
+        f"{len(cells)} runs in {out / 'runs'}: {len(now.finished)} finished before and kept, "
+        f"{len(now.begun)} begun and made anew, {len(now.todo) - len(now.begun)} new"
     )
-    if now.other_code:
-        print(f"Mixed: {len(now.other_code)} of the finished runs were made by other code")
+    for what, named in (("Made anew", now.begun), ("Made by other code or versions", now.other_code)):
+        if named:
+            print(f"{what}: {', '.join(cell.folder for cell in named)}")
+    strangers = {path.name for path in (out / "runs").iterdir()} - {cell.folder for cell in cells}
+    if strangers:
+        print(f"Left alone: {len(strangers)} runs with other settings, for example {min(strangers)}")
     with _progress() as progress:
         bar = progress.add_task(f"study {command.task}", total=max(1, work_of(now.todo)))
         run_cells(
@@ -333,7 +343,6 @@ def study(command: Study) -> None:
             command.episodes,
             command.workers,
             lambda n: progress.advance(bar, n),
-            answers=command.answers,
         )
         progress.update(bar, completed=max(1, work_of(now.todo)))
     print("Writing tables, figures and the report")
@@ -362,6 +371,7 @@ def _study_base(command: Study) -> RunConfig:
             samples=command.samples,
             models=command.models,
             log_every=command.log_every,
+            answers=command.answers,
         )
     )
     for teacher in command.teachers:

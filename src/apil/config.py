@@ -11,10 +11,14 @@ from apil.errors import ApilError
 Expectation = Literal["monte-carlo", "exact"]
 
 
+SCHEMA = 1
+"""Of run folders; raised when an older apil could not read a newer one."""
+
+
 def positive(name: str, value: float) -> None:
     """Refuses what is not a number above zero."""
-    if not (math.isfinite(value) and value > 0):
-        raise ApilError(f"{name} is {value:g}: give a number above 0.")
+    if not 0 < value < 1e15:
+        raise ApilError(f"{name} is {str(value)[:20]}: give a number above 0.")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class RunConfig:
     """Seconds a teacher has for one batch of answers."""
     on_teacher_error: Literal["stop", "skip"] = "stop"
     """A bad answer stops the run, or the step goes on as one not asked."""
+    answers: bool = True
+    """Every question and answer is written to answers.jsonl."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -95,11 +101,17 @@ class RunConfig:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a JSON file."""
-        return asdict(self)
+        return {"schema": SCHEMA, **asdict(self)}
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> RunConfig:
         """The config back from `to_json`; unknown or missing settings are told."""
+        values = dict(values)
+        schema = values.pop("schema", None)
+        if not _is(schema, int) or schema > SCHEMA:
+            newer = _is(schema, int)
+            told = f"a newer apil (schema {schema}): upgrade apil" if newer else "something else: use another folder"
+            raise ApilError(f"The run's config was written by {told}.")
         known = {f.name for f in fields(RunConfig)}
         unknown = sorted(set(values) - known)
         if unknown or not {"task", "teacher", "query"} <= set(values):
@@ -119,6 +131,8 @@ def _fits(name: str, value: object) -> bool:
     """Whether a value read from a file has the type of a setting."""
     if name == "weights" and isinstance(value, list):
         return all(_is(item, int, float) for item in value)
+    if name == "answers":
+        return isinstance(value, bool)
     if value is None:
         return name in ("weights", "threshold", "teacher_deadline")
     if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error"):
@@ -129,4 +143,7 @@ def _fits(name: str, value: object) -> bool:
 
 
 def _is(value: object, *kinds: type) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool)
+    """Of one of these kinds, no truth value, and small enough to reckon with."""
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return False
+    return not isinstance(value, int) or abs(value) < 2**63

@@ -106,7 +106,7 @@ class Episodes:
     asked: Tensor
     """[runs, episodes, T] bool: asked and answered; false where not `live`."""
     unanswered: Tensor
-    """[runs, episodes, T] bool: asked, but there was no answer; the step went on as one not asked."""
+    """[runs, episodes, T] bool: the query policy fired, but there was no answer, or the agent was measured alone."""
     action: Tensor
     """[runs, episodes, T] long: the teacher's."""
     distance: Tensor

@@ -63,8 +63,8 @@ def test_distances_count_from_the_gap_on(gap: float) -> None:
 
 def test_the_estimate_survives_a_stop(tmp_path: Path) -> None:
     config = RunConfig("grid", "rand", "apil", iterations=30, save_every=7, log_every=5, gap="estimate", hidden=8)
-    start_run(config, tmp_path / "whole", answers=True, progress=lambda done: None)
-    start_run(replace(config, iterations=10), tmp_path / "cut", answers=True, progress=lambda done: None)
+    start_run(config, tmp_path / "whole", progress=lambda done: None)
+    start_run(replace(config, iterations=10), tmp_path / "cut", progress=lambda done: None)
     resume_run(tmp_path / "cut", iterations=30, progress=lambda done: None)
     name = "checkpoint-00000030.safetensors"
     assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -32,7 +32,7 @@ FILES = ("config.json", "environment.json", "metrics.jsonl", "answers.jsonl")
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("damage") / "run"
-    start_run(CONFIG, folder, answers=True, progress=lambda done: None)
+    start_run(CONFIG, folder, progress=lambda done: None)
     return folder
 
 
@@ -156,8 +156,6 @@ def test_a_full_disk_is_told_and_the_run_can_go_on(whole: Path, tmp_path: Path) 
     assert "Traceback" not in failed.stderr
     resumed(folder)
     again = tmp_path / "again"
-    start_run(
-        RunConfig.from_json(json.loads((folder / "config.json").read_text())), again, answers=True, progress=print
-    )
+    start_run(RunConfig.from_json(json.loads((folder / "config.json").read_text())), again, progress=print)
     for name in ("metrics.jsonl", "answers.jsonl"):
         assert (folder / name).read_bytes() == (again / name).read_bytes()

@@ -27,7 +27,7 @@ def quiet(done: int) -> None:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     folder = tmp_path_factory.mktemp("kill") / "run"
     started = time.perf_counter()
-    start_run(CONFIG, folder, answers=True, progress=quiet)
+    start_run(CONFIG, folder, progress=quiet)
     return folder, time.perf_counter() - started
 
 
@@ -40,7 +40,7 @@ def killed_after(seconds: float, folder: Path) -> None:
             if (folder / "config.json").exists():
                 resume_run(folder, iterations=None, progress=quiet)
             else:
-                start_run(CONFIG, folder, answers=True, progress=quiet)
+                start_run(CONFIG, folder, progress=quiet)
         finally:
             os._exit(0)
     time.sleep(seconds)
@@ -58,7 +58,7 @@ def test_kills_at_random_moments_change_nothing(whole: tuple[Path, float], tmp_p
         if (folder / "config.json").exists():
             resume_run(folder, iterations=None, progress=quiet)
         else:
-            start_run(CONFIG, folder, answers=True, progress=quiet)
+            start_run(CONFIG, folder, progress=quiet)
         for name in SAME:
             assert (folder / name).read_bytes() == (reference / name).read_bytes(), name
         assert len(list(folder.glob("checkpoint-*.safetensors"))) == 2
@@ -70,7 +70,7 @@ def test_a_run_killed_before_it_began_can_be_started(whole: tuple[Path, float], 
     folder.mkdir()
     for name in ("environment.json", "answers.jsonl", ".lock", ".config.json.1.new"):
         (folder / name).write_text("")
-    start_run(CONFIG, folder, answers=True, progress=quiet)
+    start_run(CONFIG, folder, progress=quiet)
     assert all((folder / name).read_bytes() == (whole[0] / name).read_bytes() for name in SAME)
 
 

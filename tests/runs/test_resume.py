@@ -43,7 +43,7 @@ def _content(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    start_run(_CONFIG, folder, answers=True, progress=lambda done: None)
+    start_run(_CONFIG, folder, progress=lambda done: None)
     return folder
 
 
@@ -52,7 +52,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Stopped at iteration 8, after the checkpoint of iteration 5."""
     folder = tmp_path_factory.mktemp("runs") / "stopped"
     with pytest.raises(_PowerError):
-        start_run(_CONFIG, folder, answers=True, progress=_until(8))
+        start_run(_CONFIG, folder, progress=_until(8))
     return folder
 
 
@@ -71,7 +71,7 @@ def test_a_stopped_run_ends_with_the_same_bytes(whole: Path, copy: Path) -> None
 def test_a_run_stopped_before_its_first_checkpoint_starts_over(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with pytest.raises(_PowerError):
-        start_run(_CONFIG, folder, answers=True, progress=_until(4))
+        start_run(_CONFIG, folder, progress=_until(4))
     _go_on(folder)
     assert _content(folder) == _content(whole)
 
@@ -86,7 +86,7 @@ def test_half_a_line_at_the_end_of_a_file_is_written_again(whole: Path, copy: Pa
 
 def test_a_run_with_more_iterations_is_the_run_that_was_meant_to_have_them(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    start_run(replace(_CONFIG, iterations=6), folder, answers=True, progress=lambda done: None)
+    start_run(replace(_CONFIG, iterations=6), folder, progress=lambda done: None)
     _go_on(folder, iterations=13)
     assert _content(folder) == _content(whole)
 
@@ -127,5 +127,5 @@ def test_a_run_that_cannot_be_built_leaves_nothing_behind(tmp_path: Path) -> Non
         replace(_CONFIG, query="intrun", threshold=None),
     ):
         with pytest.raises(ApilError):
-            start_run(config, folder, answers=True, progress=lambda done: None)
+            start_run(config, folder, progress=lambda done: None)
         assert not folder.exists() or not any(folder.iterdir())

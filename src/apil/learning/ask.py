@@ -76,11 +76,12 @@ class Guard:
 
     def _one(self, group: Group[Session], seen: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """One teacher's checked answers."""
+        if not asked.any():
+            return _nothing(asked)
         try:
             answer = self._call(lambda: group.part.answer(seen, reference, asked, t))
+            _check_form(answer, asked)
         except Exception as error:
-            if not asked.any():
-                return _nothing(asked)
             if self.on_error == "stop":
                 run, episode = asked.nonzero()[0].tolist()
                 raise TeacherError(f"Teacher '{group.name}' {_what(error)}", run, episode) from error
@@ -115,6 +116,19 @@ class Guard:
             raise outcome[0]
         result: Answer = outcome[0]
         return result
+
+
+def _check_form(answer: Any, asked: Tensor) -> None:
+    """Refuses what is not an answer at all."""
+    if not isinstance(answer, Answer):
+        raise TypeError(f"answered with {type(answer).__name__} instead of an Answer")
+    for name in ("action", "identity", "distance"):
+        part = getattr(answer, name)
+        if not isinstance(part, Tensor) or part.shape != asked.shape:
+            shape = list(part.shape) if isinstance(part, Tensor) else type(part).__name__
+            raise TypeError(f"answered with {name} {shape}, expected a tensor {list(asked.shape)}")
+        if part.is_floating_point() != (name == "distance"):
+            raise TypeError(f"answered with {name} of type {part.dtype}")
 
 
 def _what(error: Exception) -> str:

@@ -12,6 +12,7 @@ from apil.errors import ApilError
 from apil.learning.ask import Guard
 from apil.learning.collect import Agents
 from apil.learning.group import Group
+from apil.model.expectation import DENSE
 from apil.model.persona import ModelSizes, PersonaModel
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
 from apil.query.protocol import QueryPolicy, QuerySetup
@@ -39,8 +40,11 @@ def committee_of(config: RunConfig) -> Committee:
 
 def stack_shape(config: RunConfig) -> tuple[Any, ...]:
     """Runs with the same shape can be trained as one stack."""
+    teachers = len(committee_of(config).members)
+    # Many teachers are sampled, and how many samples there are is then a shape too.
+    sampled = None if teachers <= DENSE else (config.expectation, config.samples)
     return (
-        config.task, len(committee_of(config).members), config.iterations, config.batch, config.learning_rate,
+        config.answers, sampled, config.task, teachers, config.iterations, config.batch, config.learning_rate,
         config.models, config.hidden, config.persona, config.dropout, config.sigma, config.epsilon, config.gap,
         config.log_every, config.teacher_deadline, config.on_teacher_error,
     )  # fmt: skip
@@ -75,7 +79,8 @@ def _build(configs: Sequence[RunConfig]) -> Agents:
     teachers = _groups(configs, committee_of, lambda c, _: committee_of(c), lambda c: "+".join(committee_of(c).members))
     queries = _groups(configs, lambda c: c.query, lambda _, runs: _query(task, runs), lambda c: c.query)
     guard = Guard(first.teacher_deadline, first.on_teacher_error)
-    return Agents(streams, task, model, teachers, queries, guard)
+    names = [f"teacher {config.teacher}, query {config.query}, seed {config.seed}" for config in configs]
+    return Agents(streams, task, model, teachers, queries, guard, names)
 
 
 def require_threshold(task: str, query: str, threshold: float | None) -> None:

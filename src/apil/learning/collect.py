@@ -32,6 +32,8 @@ class Agents:
     teachers: Sequence[Group[Teacher]]
     queries: Sequence[Group[QueryPolicy]]
     guard: Guard
+    names: Sequence[str]
+    """Of the runs, for messages."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,16 @@ def _walk(
         live = ~task.done(state)
         seen = task.observe(state)
         belief = model.belief(seen, t, horizon)
-        asked = _ask(agents.queries, belief, luck[:, t]) & live
+        fired = _ask(agents.queries, belief, luck[:, t]) & live
+        # An agent that is measured alone asks nobody; it is noted where it would have.
+        asked = fired if acting != "alone" else torch.zeros_like(fired)
         try:
             answer = _answer(agents.guard, sessions, seen, task.reference(state), asked, t, iteration, log)
         except TeacherError as error:
             raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
         own = race(belief.mean, arrival[:, t])
         answered = asked if answer.given is None else asked & answer.given
-        steps.append(Step(seen, belief, asked, answered, answer, live))
+        steps.append(Step(seen, belief, fired, answered, answer, live))
         action = torch.where(answered & follows, answer.action, own)
         if watch is not None:
             watch(state, steps[-1], action)

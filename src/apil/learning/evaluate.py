@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from apil.learning.collect import Acting, Agents, collect
-from apil.learning.metrics import PARTS, step_means
+from apil.learning.metrics import PARTS, step_sums
 from apil.types import Episodes
 
 CHUNK = 50
@@ -40,15 +40,15 @@ def evaluate(
         for batch in chunks(agents, episodes, acting, "evaluation/"):  # type: ignore[arg-type]
             parts = {
                 "successes": batch.success.sum(1).double(),
-                "asked": batch.asked.sum((1, 2)).double(),
+                "fired": (batch.asked | batch.unanswered).sum((1, 2)).double(),
                 "steps": batch.live.sum((1, 2)).double(),
-                **step_means(batch),
+                **step_sums(batch),
             }
             totals = {name: totals.get(name, torch.zeros(())) + value for name, value in parts.items()}
             done += batch.success.shape[1]
             progress(done)
         results[success] = totals["successes"] / episodes
-        results[rate] = totals["asked"] / totals["steps"]
+        results[rate] = totals["fired"] / totals["steps"]
         if acting == "alone":
             results.update({part: totals[part] / totals["steps"] for part in PARTS})
     columns = {name: values.tolist() for name, values in results.items()}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apil.config import RunConfig
 from apil.types import Episodes, Uncertainty
 
 PARTS = tuple(field.name for field in fields(Uncertainty))
@@ -17,7 +18,13 @@ Row = dict[str, Any]
 """A row of metrics: plain numbers."""
 
 
-def step_means(episodes: Episodes) -> dict[str, Tensor]:
+def row_iterations(config: RunConfig) -> list[int]:
+    """After which iterations a finished run has rows: every `log_every`, and the last."""
+    due = list(range(config.log_every, config.iterations + 1, config.log_every))
+    return due if config.iterations % config.log_every == 0 else [*due, config.iterations]
+
+
+def step_sums(episodes: Episodes) -> dict[str, Tensor]:
     """Sums over the live steps of each uncertainty, each [runs] float64."""
     return {
         part: torch.where(episodes.live, getattr(episodes.uncertainty, part), 0.0).double().sum((1, 2))
@@ -44,7 +51,7 @@ class Meter:
             "asked": asked,
             "steps": episodes.live.sum((1, 2)).double(),
             "successes": episodes.success.sum(1).double(),
-            **step_means(episodes),
+            **step_sums(episodes),
         }
         for target, values in ((self._sums, sums), (self._logs, logs)):
             for name, value in values.items():

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from apil.learning.collect import Agents
-from apil.learning.evaluate import chunks
-from apil.learning.group import Group
-from apil.query.rules import Coin
-from apil.rng import Draws, Streams, race
+from apil.learning.collect import Agents, Step, collect
+from apil.learning.evaluate import CHUNK
+from apil.learning.group import take
+from apil.rng import Streams
 from apil.tasks.protocol import Task
 from apil.teachers.committee import Committee
-from apil.teachers.protocol import Session
-from apil.types import Answer, Observation, Reference
+from apil.types import Reference
 from apil.uncertainty import split_entropy
 
 _BINS = 10
@@ -32,24 +30,40 @@ def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
 def expected_uncertainty(task: Task[Any], committee: Committee, episodes: int = 20_000) -> dict[str, float]:
     """Intrinsic and extrinsic uncertainty (bits) of an agent that has learned the committee perfectly.
 
-    Such an agent knows each member's policy and weight, and acts by their mixture. The average is over the steps of
-    `episodes` simulated episodes with a seed of their own.
+    Such an agent knows each member's policy and weight, and acts by their mixture. Its states are followed with their
+    probabilities, step by step, from the starts of `episodes` episodes: exact where all start alike, as on GRID.
     """
-    streams = Streams([0])
-    state = task.reset(streams.draws("expectation/task", 0), episodes)
-    arrival = streams.draws("expectation/action", 0).exponential(task.horizon, episodes, task.actions)
+    state, chance = _merge(task, task.reset(Streams([0]).draws("expectation/task", 0), episodes), torch.ones(episodes))
     intrinsic = extrinsic = steps = 0.0
-    for t in range(task.horizon):
-        live = ~task.done(state)
+    for _ in range(task.horizon):
+        live = chance * ~task.done(state)[0]
         mean, parts = _mixture(committee, task.reference(state))
-        intrinsic += float(parts.intrinsic[live].double().sum())
-        extrinsic += float(parts.extrinsic[live].double().sum())
+        intrinsic += float((parts.intrinsic[0] * live).sum())
+        extrinsic += float((parts.extrinsic[0] * live).sum())
         steps += float(live.sum())
-        state = task.step(state, race(mean, arrival[:, t]))
+        place, action = (mean[0] > 0).nonzero().unbind(1)
+        after = task.step(_pick(state, place), action.unsqueeze(0))
+        state, chance = _merge(task, after, chance[place] * mean[0, place, action])
     return {"intrinsic": intrinsic / steps, "extrinsic": extrinsic / steps}
 
 
-def _mixture(committee: Committee, reference: Reference) -> Any:
+def _merge(task: Task[Any], state: Any, chance: Tensor) -> tuple[Any, Tensor]:
+    """The different states among many of one run, told apart by what the agent sees, and the sum of their chances."""
+    features = task.observe(state).features[0]
+    group = torch.unique(features, dim=0, return_inverse=True)[1]
+    first = torch.full((int(group.max()) + 1,), len(group)).scatter_reduce(0, group, torch.arange(len(group)), "amin")
+    total = torch.zeros(len(first), dtype=torch.float64).index_add(0, group, chance.double())
+    return _pick(state, first), total
+
+
+def _pick(state: Any, episodes: Tensor) -> Any:
+    """Some episodes of a state."""
+    if isinstance(state, Tensor):
+        return state[:, episodes]
+    return type(state)(**{f.name: _pick(getattr(state, f.name), episodes) for f in fields(state)})
+
+
+def _mixture(committee: Any, reference: Reference) -> Any:
     """The committee's true mean policy and its decomposition, as of one model that is right."""
     policies = committee.distribution(reference).unsqueeze(2)
     weights = torch.tensor(committee.weights).expand(policies.shape[:-1])
@@ -65,8 +79,8 @@ def teacher_models(agents: Agents, episodes: int) -> list[dict[str, Any]]:
       states, all pairs; near 0 the agent takes its teachers for the same one. None for a single teacher.
     - `mixture_js`: the same between the learned mean policy and the committee's true mixture, on the states the agent
       visits alone.
-    - `identity_calibration_error`: mean gap between the believed and the actual frequency of each identity, over ten
-      bins of belief, on the same states. None for a single teacher.
+    - `identity_calibration_error`: mean gap between the believed and the true chance of each identity, over ten bins
+      of belief, on the same states. None for a single teacher.
     - `identity_mean`, `identity_true`: mean belief and the committee's weights.
     """
     committees = _committees(agents)
@@ -108,50 +122,31 @@ class _Watched:
     belief: Tensor
 
 
-class _Witness:
-    """A committee that also notes its true mixture in each state it is shown."""
-
-    def __init__(self, committee: Committee) -> None:
-        self.members = committee.members
-        self.mixtures: list[Tensor] = []
-        self._committee = committee
-
-    def begin(self, draws: Draws, episodes: int, horizon: int) -> Session:
-        """The committee's own session, with this witness in between."""
-        self.mixtures.clear()
-        self._session = self._committee.begin(draws, episodes, horizon)
-        return self
-
-    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """The committee's own answer."""
-        self.mixtures.append(_mixture(self._committee, reference)[0])
-        return self._session.answer(observation, reference, asked, t)
-
-
 def _watch(agents: Agents, episodes: int) -> _Watched:
-    """Lets the agents act alone, asks at every step, and compares belief with truth."""
-    runs = len(agents.streams.seeds)
-    witnesses = [Group(g.runs, g.streams, _Witness(g.part), g.name) for g in agents.teachers]  # type: ignore[arg-type]
-    always = Group(slice(0, runs), agents.streams, Coin(torch.ones(runs)), "always")
-    watched = replace(agents, teachers=witnesses, queries=[always])
-    teachers = agents.model.teachers
+    """Lets the agents act alone and compares what they believe in each state with the truth."""
+    runs, teachers = len(agents.streams.seeds), agents.model.teachers
+    chance = torch.tensor([committee.weights for committee in _committees(agents)], dtype=torch.float64)
     divergence, steps = torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.float64)
     believed, actual, count = (torch.zeros(runs, _BINS, dtype=torch.float64) for _ in range(3))
     total_belief = torch.zeros(runs, teachers, dtype=torch.float64)
-    for batch in chunks(watched, episodes, "alone", "evaluation/"):
-        truth = torch.empty_like(batch.mean)
-        for witness in witnesses:
-            truth[witness.runs] = torch.stack(witness.part.mixtures, dim=2)
-        js = torch.where(batch.live, jensen_shannon(batch.mean, truth), 0.0)
-        divergence += js.double().sum((1, 2))
-        steps += batch.live.sum((1, 2))
-        belief = (batch.identity_belief.double() * batch.live.unsqueeze(-1)).flatten(1, 2)
-        total_belief += belief.sum(1)
-        answered = torch.nn.functional.one_hot(batch.identity, teachers).double() * batch.live.unsqueeze(-1)
+
+    def watch(state: Any, step: Step, action: Tensor) -> None:
+        reference = agents.task.reference(state)
+        truth = torch.empty_like(step.belief.mean)
+        for group in agents.teachers:
+            truth[group.runs] = _mixture(group.part, take(reference, group.runs))[0]
+        live = step.live.double()
+        divergence.add_((jensen_shannon(step.belief.mean, truth).double() * live).sum(1))
+        steps.add_(live.sum(1))
+        belief = step.belief.identity.double()
+        total_belief.add_((belief * live.unsqueeze(-1)).sum(1))
         bins = (belief * _BINS).long().clamp_max(_BINS - 1).flatten(1)
-        weight = batch.live.unsqueeze(-1).expand_as(answered).double().flatten(1)
-        believed.scatter_add_(1, bins, belief.flatten(1))
-        actual.scatter_add_(1, bins, answered.flatten(1))
-        count.scatter_add_(1, bins, weight)
+        weight = live.unsqueeze(-1).expand_as(belief)
+        # Who answers is drawn apart from the state, so the true chance of each identity is the committee's weight.
+        for target, values in ((believed, belief * weight), (actual, chance.unsqueeze(1) * weight), (count, weight)):
+            target.scatter_add_(1, bins, values.flatten(1))
+
+    for place in range(0, episodes, CHUNK):
+        collect(agents, place // CHUNK, min(CHUNK, episodes - place), "alone", "evaluation/", watch=watch)
     error = (believed - actual).abs().sum(1) / count.sum(1)
     return _Watched(divergence / steps, error, total_belief / steps.unsqueeze(1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -47,16 +49,20 @@ class Learner:
         policy, identity = agents.model.losses(episodes, agents.streams.draws("dropout", iteration))
         answered = episodes.asked.flatten(1).any(1)
         terms, active = [policy, identity], [answered, answered]
+        everyone, losses = slice(0, len(policy)), []
         logs = {"policy_loss": policy.detach(), "identity_loss": identity.detach()}
         for group in agents.queries:
             if group.part.parameters:
                 own = group.part.loss(take(episodes, group.runs))
                 assert own is not None
                 terms.append(own.loss)
+                losses.append(("query loss", group.runs, own.loss))
                 active.append(own.active)
                 for name, values in {"query_loss": own.loss.detach(), **own.logs}.items():
                     logs.setdefault(name, torch.full(policy.shape, torch.nan))[group.runs] = values
-        _check_finite(terms, iteration)
+        sums = episodes.mean.sum((1, 2, 3))
+        checked = [("policy", everyone, sums), ("policy loss", everyone, policy), ("identity loss", everyone, identity)]
+        _check_finite(agents, [*checked, *losses], iteration)
         self._descend(terms, active)
         return logs
 
@@ -71,18 +77,24 @@ class Learner:
 
 
 class DivergenceError(ApilError):
-    """A loss is NaN or infinite. The weights are still those before it."""
+    """A loss or the policy is NaN or infinite."""
 
-    def __init__(self, part: str, iteration: int) -> None:
-        super().__init__(f"The {part} loss is not finite at iteration {iteration}: try a lower --learning-rate.")
-        self.part, self.iteration = part, iteration
+    def __init__(self, part: str, iteration: int, run: str) -> None:
+        super().__init__(
+            f"The {part} is not finite at iteration {iteration} ({run}): start anew with a lower --learning-rate."
+        )
+        self.part, self.iteration, self.run = part, iteration, run
 
-    def __reduce__(self) -> tuple[type[DivergenceError], tuple[str, int]]:
+    def __reduce__(self) -> tuple[type[DivergenceError], tuple[str, int, str]]:
         """Errors travel between processes."""
-        return type(self), (self.part, self.iteration)
+        return type(self), (self.part, self.iteration, self.run)
 
 
-def _check_finite(terms: list[Tensor], iteration: int) -> None:
-    for part, loss in zip(("policy", "identity", *["query"] * len(terms)), terms, strict=False):
-        if not bool(loss.isfinite().all()):
-            raise DivergenceError(part, iteration)
+def _check_finite(agents: Agents, parts: Sequence[tuple[str, Places, Tensor]], iteration: int) -> None:
+    """`parts` are what must be finite: a name, the runs it belongs to, and a value for each."""
+    for part, runs, value in parts:
+        finite = value.isfinite()
+        if not bool(finite.all()):
+            places = torch.arange(len(agents.streams.seeds))[runs]
+            run = int(places[int((~finite).nonzero()[0])])
+            raise DivergenceError(part, iteration, agents.names[run])

@@ -11,8 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apil.config import RunConfig
 from apil.errors import ApilError
+from apil.learning.build import committee_of
 from apil.runs.files import whole_rows
+from apil.tasks import TASKS
 from apil.types import Answer
 
 _SYNC_SECONDS = 1.0
@@ -25,15 +28,20 @@ class AnswerBook:
     asked. A question that stayed without an answer has null for all three.
     """
 
-    def __init__(self, path: Path, query: str, *, actions: int, teachers: int, from_iteration: int = 0) -> None:
-        """Opens the book; rows from `from_iteration` on are remembered and will not be asked for again."""
-        self._end = f', "query": "{query}"}}\n'
+    def __init__(self, path: Path, config: RunConfig, from_iteration: int = 0) -> None:
+        """Opens the book of a run; rows from `from_iteration` on are remembered and will not be asked for again."""
+        self._end = f', "query": "{config.query}"}}\n'
+        self.before = 0
+        """Rows before `from_iteration`."""
+        bounds = (config.batch, TASKS.load(config.task)().actions, len(committee_of(config).members))
         self._known: dict[tuple[int, int], dict[int, dict[str, Any]]] = {}
         rows, size = whole_rows(path)
         for row in rows:
-            if not _is_answer(row, actions, teachers):
+            if not _is_answer(row, *bounds):
                 raise ApilError(f"{path} has a row that is not an answer ({str(row)[:80]}): restore it or train anew.")
-            if row["iteration"] >= from_iteration:
+            if row["iteration"] < from_iteration:
+                self.before += 1
+            else:
                 self._known.setdefault((row["iteration"], row["step"]), {})[row["episode"]] = row
         try:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -73,18 +81,18 @@ class AnswerBook:
         os.close(self._file)
 
 
-def _is_answer(row: Any, actions: int, teachers: int) -> bool:
+def _is_answer(row: Any, episodes: int, actions: int, teachers: int) -> bool:
     """Whether a row read from disk can be used."""
     if not isinstance(row, dict) or not {"identity", "action", "distance"} <= set(row):
         return False
     whole = {name: row.get(name) for name in ("iteration", "episode", "step")}
-    if not all(type(value) is int and value >= 0 for value in whole.values()):
+    if not all(type(value) is int and value >= 0 for value in whole.values()) or row["episode"] >= episodes:
         return False
     identity, action, distance = row["identity"], row["action"], row["distance"]
     if identity is None and action is None and distance is None:
         return True
     counts = type(identity) is int and type(action) is int and 0 <= identity < teachers and 0 <= action < actions
-    return counts and isinstance(distance, float | int) and distance >= 0
+    return counts and isinstance(distance, float) and distance >= 0
 
 
 def _json(distance: float) -> str:

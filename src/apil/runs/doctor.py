@@ -75,7 +75,7 @@ def _train() -> str:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         config = RunConfig(task="grid", teacher="twodifdetm", query="apil", iterations=5, log_every=5)
-        start_run(config, run, answers=True, progress=lambda done: None)
+        start_run(config, run, progress=lambda done: None)
         load_run(run)
     return "trained, saved and loaded"
 

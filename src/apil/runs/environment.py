@@ -24,6 +24,17 @@ def code_hash() -> str:
 
 
 @cache
+def _processor() -> str:
+    """The model of the processor, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        models = []
+    return f"{platform.machine()} {models[0] if models else platform.processor()}".strip()
+
+
+@cache
 def _commit() -> str | None:
     """The commit of the checkout that the package is run from, with '+' where files differ from it."""
     try:
@@ -39,6 +50,17 @@ def _commit() -> str | None:
     return found.stdout.strip() or None
 
 
+SOFTWARE = ("code", "torch", "numpy", "python", "processor")
+"""What may change the bytes of a run."""
+
+
+def changed_software(before: Any, now: dict[str, Any]) -> str:
+    """What differs between two records of `environment`, in words; empty if nothing that matters does."""
+    before = before if isinstance(before, dict) else {}
+    changed = [name for name in SOFTWARE if before.get(name) != now[name]]
+    return ", ".join(f"{name} {before.get(name)} -> {now[name]}" for name in changed)
+
+
 def environment() -> dict[str, Any]:
     """For `environment.json`."""
     import numpy
@@ -52,6 +74,6 @@ def environment() -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "platform": platform.platform(),
-        "processor": platform.machine(),
+        "processor": _processor(),
         "cores": os.cpu_count(),
     }

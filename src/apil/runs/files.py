@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,19 +92,19 @@ def _line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def empty_folder(path: Path, what: str, but: Sequence[str] = ()) -> None:
-    """Makes `path` a folder that holds nothing, `but` for files of these names; refuses one that does."""
-    if taken(path, but):
+def empty_folder(path: Path, what: str) -> None:
+    """Makes `path` a folder that holds nothing else; refuses one that does."""
+    if taken(path):
         raise ApilError(f"{path} exists and is not an empty folder: choose another --out for {what}, or remove it.")
     make_folder(path)
 
 
-def taken(path: Path, but: Sequence[str] = ()) -> bool:
-    """Whether there is a file, or a folder with something in it, `but` for files of these names."""
+def taken(path: Path) -> bool:
+    """Whether there is a file, or a folder with something in it."""
     try:
         if not path.is_dir():
             return path.exists()
-        return any(not _leftover(entry) and entry.name not in but for entry in path.iterdir())
+        return any(not _leftover(entry) for entry in path.iterdir())
     except OSError as error:
         raise ApilError(f"Cannot use {str(path)[:80]}: {error.strerror}. Choose another folder.") from error
 
@@ -120,3 +120,29 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ApilError(f"Cannot create {path}: {error.strerror}. Choose another folder.") from error
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes new files that a killed writer could not move into place."""
+    for path in folder.glob(".*.new"):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process works in a folder at a time; the lock goes with the process, however it ends."""
+    import fcntl
+
+    try:
+        file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ApilError(f"Cannot write into {folder}: {error.strerror}. Check its permissions.") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise ApilError(f"Another process is at work in {folder}: wait for it, or stop it first.") from None
+    try:
+        yield
+    finally:
+        os.close(file)

@@ -52,7 +52,7 @@ def load_run(folder: Path) -> tuple[RunConfig, Agents]:
     config = load_config(folder)
     configure_torch()
     agents = build([config])
-    found = load_checkpoint(folder)
+    found = load_checkpoint(folder, config)
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")
     expected = weights(agents, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import shutil
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -16,16 +15,16 @@ from typing import Any
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.build import committee_of
 from apil.learning.evaluate import evaluate
+from apil.learning.metrics import row_iterations
 from apil.learning.teacher_model import teacher_models
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBook, AnswerBooks
-from apil.runs.environment import code_hash
+from apil.runs.checkpoint import load_checkpoint
+from apil.runs.environment import changed_software, environment
 from apil.runs.files import make_folder, read_json, read_rows
 from apil.runs.store import load_config, save_run, write_evaluation
 from apil.studies.plan import Cell, stacks
-from apil.tasks import TASKS
 
 Progress = Callable[[int], None]
 """Told how many more units of work are done; a unit is an iteration of a run."""
@@ -50,43 +49,44 @@ class Standing:
     finished: list[Cell]
     todo: list[Cell]
     """Never begun, or begun and not finished: these are run from their start."""
-    begun: int
-    """How many of `todo` had been begun."""
+    begun: list[Cell]
+    """Those of `todo` that had been begun."""
     other_code: list[Cell]
-    """Those of `finished` that were made by other code than this."""
+    """Those of `finished` that were made by other code or versions than these."""
 
 
 def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
     """Looks at the run folders of a study whose runs are evaluated over so many episodes."""
     finished = [cell for cell in cells if _finished(runs / cell.folder, cell.config, episodes)]
     todo = [cell for cell in cells if cell not in finished]
-    begun = sum((runs / cell.folder).is_dir() for cell in todo)
-    other = [cell for cell in finished if _code(runs / cell.folder) != code_hash()]
+    begun = [cell for cell in todo if (runs / cell.folder).is_dir()]
+    other = [cell for cell in finished if _other_software(runs / cell.folder)]
     return Standing(finished, todo, begun, other)
 
 
 def _finished(folder: Path, config: RunConfig, episodes: int) -> bool:
-    """Whether the run is whole: the same config, and `evaluation.json`, which is written last."""
+    """Whether the run is whole: config, all rows, a good checkpoint, and `evaluation.json`, which is written last."""
     try:
-        read_rows(folder / "metrics.jsonl")
+        rows = [row["iteration"] for row in read_rows(folder / "metrics.jsonl")]
         evaluation = read_json(folder / "evaluation.json")
-        return load_config(folder) == config and bool(evaluation["episodes"] == episodes)
+        whole = rows == row_iterations(config) and load_config(folder) == config
+        whole = whole and (not config.answers or (folder / "answers.jsonl").is_file())
+        known = evaluation["episodes"] == episodes and {"success_alone", "teacher_model"} <= set(evaluation)
+        return bool(whole and known and load_checkpoint(folder, config) is not None)
     except (ApilError, TypeError, KeyError):
         return False
 
 
-def _code(folder: Path) -> object:
+def _other_software(folder: Path) -> bool:
     try:
-        return read_json(folder / "environment.json")["code"]
-    except (ApilError, KeyError, TypeError):
-        return None
+        return bool(changed_software(read_json(folder / "environment.json"), environment()))
+    except ApilError:
+        return True
 
 
-def run_cells(
-    cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress, *, answers: bool = False
-) -> None:
+def run_cells(cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress) -> None:
     """Trains and evaluates the cells, each into its folder under `runs`."""
-    work = [(stack, runs, episodes, answers) for stack in stacks(cells)]
+    work = [(stack, runs, episodes) for stack in stacks(cells)]
     if workers == 1 or len(work) <= 1:
         for item in work:
             _run_stack(*item, progress)
@@ -126,19 +126,19 @@ def _listen(queue: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, answers: bool) -> None:
-    _run_stack(stack, runs, episodes, answers, _queue.put)
+def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int) -> None:
+    _run_stack(stack, runs, episodes, _queue.put)
 
 
-def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, answers: bool, progress: Progress) -> None:
+def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, progress: Progress) -> None:
     """One stack: trained, evaluated, saved. The results do not depend on what else is in the stack."""
     for cell in stack:
-        folder = runs / cell.folder
-        if folder.exists():
-            shutil.rmtree(folder)
-        make_folder(folder)
-    books = AnswerBooks([_book(cell, runs / cell.folder) for cell in stack]) if answers else None
-    trainer = Trainer([cell.config for cell in stack], books)
+        _clear(runs / cell.folder)
+    configs = [cell.config for cell in stack]
+    books = None
+    if configs[0].answers:
+        books = AnswerBooks([AnswerBook(runs / cell.folder / "answers.jsonl", cell.config) for cell in stack])
+    trainer = Trainer(configs, books)
     done = 0
 
     def trained(iterations: int) -> None:
@@ -155,7 +155,9 @@ def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, answers: bool, 
     progress(_EVALUATION * len(stack))
 
 
-def _book(cell: Cell, folder: Path) -> AnswerBook:
-    actions = TASKS.load(cell.config.task)().actions
-    teachers = len(committee_of(cell.config).members)
-    return AnswerBook(folder / "answers.jsonl", cell.config.query, actions=actions, teachers=teachers)
+def _clear(folder: Path) -> None:
+    """Makes a cell's folder ready for a new start; answers that were given are kept and not asked for again."""
+    make_folder(folder)
+    for path in folder.iterdir():
+        if path.name != "answers.jsonl":
+            path.unlink()
