@@ -213,14 +213,6 @@ def test_evaluating_no_episodes_is_refused(run: Run, trained: Path) -> None:
     assert not (trained / "evaluation.json").exists()
 
 
-def test_a_threshold_that_nobody_found_stops_a_study_before_it_begins(run: Run, tmp_path: Path) -> None:
-    shipped = json.loads((Path(sys.modules["apil"].__file__ or "").parent / "calibration.json").read_text())
-    if "intrun" in shipped.get("maze", {}):
-        pytest.skip("every threshold ships with apil")
-    _one_line(run("study", "maze", "--queries", "bc", "intrun", *_SMALL_STUDY), "No threshold is known for 'intrun'")
-    assert list(tmp_path.rglob("*")) == []
-
-
 @pytest.mark.parametrize("command", [("train", *_TINY), ("study", "grid", *_SMALL_STUDY)], ids=["train", "study"])
 def test_a_folder_that_holds_something_else_is_left_alone(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
     mine = tmp_path / "mine"

@@ -64,9 +64,9 @@ def test_a_dropout_rate_is_refused_or_can_be_drawn(rate: float) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"teacher": "detm", "query": "bc"},
-        {"task": "grid", "teacher": "detm", "query": "bc", "colour": "red"},
-        {},
+        {"schema": 1, "teacher": "detm", "query": "bc"},
+        {"schema": 1, "task": "grid", "teacher": "detm", "query": "bc", "colour": "red"},
+        {"schema": 1},
     ],
 )
 def test_a_file_that_is_no_config_is_refused(values: dict[str, Any]) -> None:

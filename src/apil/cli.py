@@ -7,18 +7,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 import tyro
 
 from apil.config import Expectation, RunConfig, positive
 from apil.errors import ApilError
-from apil.query import QUERY_POLICIES
+from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+    from apil.runs.calibration import Calibration
+    from apil.studies.plan import Cell
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Train:
     iterations: int | None = None
     """Batches of episodes, one update each; 1000 if not given. Can be raised with --resume."""
     seed: int = 0
+    """The run's randomness, all of it."""
     out: Path = Path("runs/demo")
     """Folder for the run; must not hold anything yet."""
     resume: Path | None = None
@@ -41,6 +46,7 @@ class Train:
     batch: int | None = None
     """Episodes in an iteration; the task's own number if not given."""
     learning_rate: float = 1e-3
+    """Of Adam, for every part."""
     expectation: Expectation = "exact"
     """How the expectation over identities is taken: a sum over all teachers, or the paper's samples."""
     samples: int = 5
@@ -53,8 +59,8 @@ class Train:
     """A file made by `apil calibrate`; overrides the thresholds that ship with apil."""
     weights: tuple[float, ...] = ()
     """Probability of each member of the committee; equal if not given."""
-    selection: Literal["episode", "query"] = "episode"
-    """A member is drawn for each episode, or anew for each query."""
+    selection: Literal["episode", "query"] | None = None
+    """A member is drawn for each episode, or anew for each query; the committee's own rule if not given."""
     sigma: float = 2.0
     """APIL: progress means that the distance shrinks by this factor."""
     epsilon: float | None = None
@@ -81,6 +87,7 @@ class Evaluate:
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`."""
     episodes: int = 1000
+    """Alone, and as many again with help."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +95,17 @@ class Study:
     """Run every query policy with every teacher over several seeds; write tables, figures and a report."""
 
     task: tyro.conf.Positional[str]
-    """grid or maze."""
+    """A task; see `apil list`."""
     seeds: int = 5
+    """Runs of each query policy with each teacher."""
     out: Path | None = None
     """Folder for the results; results/TASK if not given. Finished runs in it are kept."""
     iterations: int = 1000
+    """Of each run: batches of episodes, one update each."""
     teachers: tuple[str, ...] = ("detm", "rand", "tworand", "twodifdetm")
+    """Who answers; see `apil list`."""
     queries: tuple[str, ...] = QUERY_POLICIES.names()
+    """When to ask; see `apil list`."""
     workers: int = 2
     """Processes, one thread each."""
     log_every: int = 20
@@ -120,11 +131,13 @@ class Calibrate:
     """Find the threshold that brings a policy's query rate with DETM on par with APIL's."""
 
     task: str = "grid"
+    """See `apil list`."""
     query: tuple[str, ...] = ("intrun", "extrun", "behvun", "modlun", "errpred", "random")
     """One or several query policies."""
     seeds: int = 5
     """Seeds from 10000 on, outside any study."""
     iterations: int = 1000
+    """Of each run; the rate is that over the whole run."""
     out: Path = Path("calibration.json")
     """File for the thresholds; entries of other tasks and policies in it are kept."""
 
@@ -136,6 +149,7 @@ class Replay:
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`."""
     episodes: int = 1
+    """How many to show."""
     first: int = 0
     """Number of the first episode; the same number is the same start."""
     out: Path | None = None
@@ -209,6 +223,8 @@ def resolve(command: Train) -> RunConfig:
     task = TASKS.load(command.task)()
     QUERY_POLICIES.check(command.query)
     threshold = command.threshold
+    if threshold is not None and command.query not in THRESHOLD_POLICIES:
+        raise ApilError(f"'{command.query}' has no threshold: leave --threshold out, or use another query policy.")
     if threshold is None:
         threshold = threshold_of(load_calibration(command.calibration), command.task, command.query)
     return RunConfig(
@@ -260,12 +276,15 @@ def train(command: Train) -> None:
             outcome = start_run(config, folder, progress=tell)
     if outcome.iteration < outcome.config.iterations:
         print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
-        print(f"Go on with: apil train --resume {folder}")
+        print(f"Go on with: apil train --resume {quote(str(folder))}")
         sys.exit(130)
     names = ("query_rate", "success", "intrinsic", "extrinsic", "model", "answers", "unanswered")
     figures = {name: outcome.last[name] for name in names if outcome.last and outcome.last.get(name) is not None}
     _print_table(f"At the end of {outcome.config.iterations} iterations", figures)
-    _wrote(folder, f"next: apil evaluate {folder}")
+    if outcome.began == outcome.iteration:
+        print(f"{folder} had done its {outcome.iteration} iterations before; train on with --iterations.")
+        return
+    _wrote(folder, f"next: apil evaluate {quote(str(folder))}")
 
 
 def _refuse_other_options(command: Train) -> None:
@@ -286,6 +305,7 @@ def evaluate(command: Evaluate) -> None:
     """`apil evaluate`"""
     from apil.learning.evaluate import evaluate as measure
     from apil.learning.teacher_model import teacher_models
+    from apil.runs.checkpoint import load_checkpoint
     from apil.runs.store import load_run, write_evaluation
 
     positive("episodes", command.episodes)
@@ -294,6 +314,8 @@ def evaluate(command: Evaluate) -> None:
         bar = progress.add_task("evaluating", total=2 * command.episodes)
         result = measure(agents, command.episodes, lambda done: progress.update(bar, completed=done))[0]
     model = teacher_models(agents, min(200, command.episodes))[0]
+    done = load_checkpoint(command.run, config)
+    result = {"iteration": done[0] if done else 0, **result}
     path = write_evaluation(command.run, {**result, "teacher_model": model})
     _print_table(f"{config.task}, taught by {config.teacher}, query policy {config.query}", result)
     known = {name: value for name, value in model.items() if isinstance(value, float)}
@@ -304,12 +326,9 @@ def evaluate(command: Evaluate) -> None:
 def study(command: Study) -> None:
     """`apil study`"""
     from apil.runs.calibration import load_calibration, threshold_of
-    from apil.runs.files import make_folder
-    from apil.studies.engine import run_cells, standing, work_of
+    from apil.runs.files import locked, make_folder
     from apil.studies.folder import claim_folder
     from apil.studies.plan import plan
-    from apil.studies.report import build_report
-    from apil.studies.summary import write_records
 
     base = _study_base(command)
     calibration = load_calibration(command.calibration)
@@ -317,8 +336,30 @@ def study(command: Study) -> None:
     thresholds = {query: threshold_of(calibration, command.task, query) for query in queries}
     cells = plan(base, tuple(dict.fromkeys(command.teachers)), queries, command.seeds, thresholds)
     out = command.out or Path("results") / command.task
-    claim_folder(out, command.task)
+    claim_folder(out, command.task, _command_line(command))
     make_folder(out / "runs")
+    with locked(out):
+        _run_study(command, cells, out, calibration)
+
+
+def _command_line(command: Study) -> str:
+    """What to type for this study again."""
+    words = ["apil", "study", command.task]
+    for option in fields(Study):
+        value = getattr(command, option.name)
+        if option.name not in ("task", "keep_old", "workers") and value != option.default:
+            name = "--" + option.name.replace("_", "-")
+            many = value if isinstance(value, tuple) else [] if value is True else [value]
+            words += [name, *map(str, many)]
+    return join(words)
+
+
+def _run_study(command: Study, cells: list[Cell], out: Path, calibration: Calibration) -> None:
+    """Runs what is not finished of a study, and writes its tables, figures and report."""
+    from apil.studies.engine import run_cells, standing, work_of
+    from apil.studies.report import build_report
+    from apil.studies.summary import write_records
+
     now = standing(cells, out / "runs", command.episodes)
     if now.other_code and not command.keep_old:
         raise ApilError(
@@ -346,7 +387,7 @@ def study(command: Study) -> None:
         )
         progress.update(bar, completed=max(1, work_of(now.todo)))
     print("Writing tables, figures and the report")
-    known = {query: calibration[command.task][query] for query in queries if thresholds[query] is not None}
+    known = {query: entry for query, entry in calibration.get(command.task, {}).items() if query in command.queries}
     write_records(cells, out, known)
     build_report(out, command.workers)
     _wrote(out, f"open {out / 'report.html'}")
@@ -386,6 +427,8 @@ def calibrate(command: Calibrate) -> None:
     from apil.studies.calibrate import calibrate as find
 
     positive("seeds", command.seeds)
+    if not command.query:
+        raise ApilError(f"No query policy to calibrate: give some of {', '.join(THRESHOLD_POLICIES)}.")
     for query in command.query:
         QUERY_POLICIES.check(query)
     base = resolve(Train(task=command.task, teacher="detm", query="apil", iterations=command.iterations))

@@ -17,7 +17,7 @@ SCHEMA = 1
 
 def positive(name: str, value: float) -> None:
     """Refuses what is not a number above zero."""
-    if not 0 < value < 1e15:
+    if not 0 < value < math.inf:
         raise ApilError(f"{name} is {str(value)[:20]}: give a number above 0.")
 
 
@@ -54,8 +54,8 @@ class RunConfig:
     """d*_T, the final distance of an agent that always follows the teachers: a number, or learned while training."""
     weights: tuple[float, ...] | None = None
     """Of the committee's members; equal if not given."""
-    selection: Literal["episode", "query"] = "episode"
-    """When a member of the committee is drawn."""
+    selection: Literal["episode", "query"] | None = None
+    """When a member of the committee is drawn; the committee's own rule if not given."""
     log_every: int = 20
     """Iterations between two rows of metrics."""
     save_every: int = 100
@@ -92,8 +92,8 @@ class RunConfig:
             raise ApilError(f"gap is {self.gap}: give a distance from 0 up, or estimate.")
         if self.threshold is not None and not (math.isfinite(self.threshold) and self.threshold >= 0):
             raise ApilError(f"threshold is {self.threshold:g}: give a number from 0 up.")
-        if self.query == "random" and self.threshold is not None and self.threshold > 1:
-            raise ApilError(f"threshold is {self.threshold:g}: for random it is a probability, from 0 to 1.")
+        if self.query in ("random", "errpred") and self.threshold is not None and self.threshold > 1:
+            raise ApilError(f"threshold is {self.threshold:g}: for {self.query} it is a probability, from 0 to 1.")
         if self.on_teacher_error not in ("stop", "skip"):
             raise ApilError(f"on-teacher-error is '{self.on_teacher_error}': give stop or skip.")
         if self.expectation not in ("monte-carlo", "exact"):
@@ -134,7 +134,7 @@ def _fits(name: str, value: object) -> bool:
     if name == "answers":
         return isinstance(value, bool)
     if value is None:
-        return name in ("weights", "threshold", "teacher_deadline")
+        return name in ("weights", "threshold", "teacher_deadline", "selection")
     if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error"):
         return isinstance(value, str)
     if name in ("learning_rate", "dropout", "sigma", "epsilon", "gap", "threshold", "teacher_deadline"):

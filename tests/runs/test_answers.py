@@ -49,7 +49,7 @@ def taught_by(teacher: Moody) -> Agents:
 
 
 def book(path: Path, from_iteration: int = 0) -> AnswerBook:
-    return AnswerBook(path, "dagger", actions=4, teachers=2, from_iteration=from_iteration)
+    return AnswerBook(path, CONFIG, from_iteration=from_iteration)
 
 
 def lesson(agents: Agents, path: Path, iteration: int) -> Episodes:
@@ -99,6 +99,7 @@ def test_a_row_says_who_answered_what_to_whom(tmp_path: Path) -> None:
         {"iteration": 0, "episode": 0, "step": 0, "identity": 2, "action": 0, "distance": 1.0, "query": "dagger"},
         {"iteration": 0, "episode": 0, "step": 0, "identity": 0, "action": 4, "distance": 1.0, "query": "dagger"},
         {"iteration": 0, "episode": 0, "step": 0, "identity": 0, "action": 0, "distance": -1.0, "query": "dagger"},
+        {"iteration": 0, "episode": 5, "step": 0, "identity": 0, "action": 0, "distance": 1.0, "query": "dagger"},
         {"iteration": 0, "episode": 0, "step": -1, "identity": 0, "action": 0, "distance": 1.0, "query": "dagger"},
     ],
 )

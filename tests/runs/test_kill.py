@@ -64,14 +64,19 @@ def test_kills_at_random_moments_change_nothing(whole: tuple[Path, float], tmp_p
         assert len(list(folder.glob("checkpoint-*.safetensors"))) == 2
 
 
-def test_a_run_killed_before_it_began_can_be_started(whole: tuple[Path, float], tmp_path: Path) -> None:
-    """The config is written last; what may be there before it does not stand in the way."""
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for name in ("environment.json", "answers.jsonl", ".lock", ".config.json.1.new"):
-        (folder / name).write_text("")
-    start_run(CONFIG, folder, progress=quiet)
-    assert all((folder / name).read_bytes() == (whole[0] / name).read_bytes() for name in SAME)
+def test_a_run_killed_before_it_began_can_be_started_or_resumed(whole: tuple[Path, float], tmp_path: Path) -> None:
+    """The config is written first: with it the run can be resumed, without it there is nothing in the way."""
+    for name, begin in ((".config.json.1.new", start_run), ("config.json", resume_run)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / ".lock").touch()
+        (folder / name).write_bytes((whole[0] / "config.json").read_bytes())
+        if begin is start_run:
+            start_run(CONFIG, folder, progress=quiet)
+        else:
+            resume_run(folder, iterations=None, progress=quiet)
+        assert all((folder / same).read_bytes() == (whole[0] / same).read_bytes() for same in SAME)
+        assert not list(folder.glob(".*.new"))
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_damaged_weights_are_told_and_never_used(copy: Path, damage: str) -> Non
 @pytest.mark.parametrize("change", [{"hidden": 7}, {"teacher": "first+last+uniform"}, {"task": "grid"}, {"query": "errpred", "hidden": 90}])  # fmt: skip  # noqa: E501
 def test_weights_of_another_run_are_refused(copy: Path, change: dict[str, object]) -> None:
     write_json(copy / "config.json", {**read_json(copy / "config.json"), **change})
-    with pytest.raises(ApilError, match="mixes two runs"):
+    with pytest.raises(ApilError, match="of a run with other settings"):
         load_run(copy)
 
 
@@ -101,9 +101,11 @@ def test_weights_of_another_run_are_refused(copy: Path, change: dict[str, object
     [
         ("{", "Cannot read"),
         ("[1, 2]", "is not a run's config"),
-        ("{}", "Not a run's config"),
-        ('{"task": "grid", "teacher": "detm", "query": "bc", "hue": 3}', "unknown settings: hue"),
-        ('{"task": "gird", "teacher": "detm", "query": "bc"}', "Unknown task 'gird'"),
+        ("{}", "use another folder"),
+        ('{"schema": 2, "mood": "new"}', "newer apil .schema 2.: upgrade"),
+        ('{"schema": 1}', "Not a run's config"),
+        ('{"schema": 1, "task": "grid", "teacher": "detm", "query": "bc", "hue": 3}', "unknown settings: hue"),
+        ('{"schema": 1, "task": "gird", "teacher": "detm", "query": "bc"}', "Unknown task 'gird'"),
     ],
 )
 def test_a_damaged_config_is_told(copy: Path, content: str, message: str) -> None:

@@ -89,7 +89,7 @@ def test_stacks_hold_every_cell_once_with_equal_shapes() -> None:
     assert Counter(cell for stack in made for cell in stack) == Counter(cells)
     for stack in made:
         assert len({stack_shape(cell.config) for cell in stack}) == 1
-        assert len(stack) <= 64
+        assert len(stack) <= 72
 
 
 # Records.
@@ -230,7 +230,11 @@ def test_a_smaller_study_in_the_same_folder_leaves_no_records_of_the_larger(tmp_
 
 @pytest.mark.parametrize(
     "error",
-    [ApilError("Bad."), TeacherError("It raised.", 2, 3).located(5, 1, "at sea"), DivergenceError("policy", 7)],
+    [
+        ApilError("Bad."),
+        TeacherError("It raised.", 2, 3).located(5, 1, "at sea"),
+        DivergenceError("policy", 7, "seed 3"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_survives_the_way_out_of_a_worker_process(error: ApilError) -> None:
@@ -244,16 +248,21 @@ def test_an_error_survives_the_way_out_of_a_worker_process(error: ApilError) -> 
 
 def test_a_study_folder_is_claimed_once_for_one_task(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "study"
-    claim_folder(folder, "grid")
-    claim_folder(folder, "grid")
+    claim_folder(folder, "grid", "apil study")
+    claim_folder(folder, "grid", "apil study")
     with pytest.raises(ApilError, match="holds a study of 'grid', not of 'maze'"):
-        claim_folder(folder, "maze")
+        claim_folder(folder, "maze", "apil study")
 
 
 def test_a_folder_that_holds_something_else_is_not_claimed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("dear to me")
     with pytest.raises(ApilError, match="holds something that is not a study"):
-        claim_folder(tmp_path, "grid")
+        claim_folder(tmp_path, "grid", "apil study")
     with pytest.raises(ApilError, match="is a file"):
-        claim_folder(tmp_path / "thesis.tex", "grid")
+        claim_folder(tmp_path / "thesis.tex", "grid", "apil study")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_threshold_that_nobody_found_stops_a_study_before_it_begins() -> None:
+    with pytest.raises(ApilError, match="No threshold is known for 'intrun'"):
+        plan(_BASE, ("detm",), ("bc", "intrun"), 1, {"intrun": None})

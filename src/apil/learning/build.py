@@ -50,12 +50,16 @@ def stack_shape(config: RunConfig) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
+_TOO_LARGE = ("alloc", "Storage size", "Maximum allowed dimension", "array is too big")
+"""How torch and NumPy say that something does not fit into memory."""
+
+
 def build(configs: Sequence[RunConfig]) -> Agents:
     """The agents of runs of one `stack_shape`, in the order of `configs`."""
     try:
         return _build(configs)
-    except (RuntimeError, MemoryError, OverflowError, ValueError) as error:
-        if isinstance(error, ApilError):
+    except (RuntimeError, MemoryError, ValueError) as error:
+        if not isinstance(error, MemoryError) and not any(word in str(error) for word in _TOO_LARGE):
             raise
         sizes = f"hidden {configs[0].hidden}, persona {configs[0].persona}, models {configs[0].models}"
         raise ApilError(

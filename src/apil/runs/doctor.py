@@ -14,13 +14,6 @@ from pathlib import Path
 from apil.errors import ApilError
 
 _NEEDED = ("torch", "numpy", "scipy", "gymnasium", "tyro", "rich", "safetensors", "matplotlib")
-_OPTIONAL = {
-    "minigrid": "MiniGrid environments",
-    "minari": "export and import of Minari datasets",
-    "ray": "studies on a cluster",
-    "tensorboard": "metrics in TensorBoard",
-    "starlette": "people as teachers in a web page",
-}
 
 
 @dataclass(frozen=True)
@@ -44,11 +37,13 @@ def examine(folder: Path) -> Iterator[Finding]:
         yield Finding(name, found is not None, found or f"missing: pip install -c constraints.txt {name}")
     yield _try("a tiny training", _train)
     yield _try(f"writing into {folder}", lambda: _write(folder))
-    for name, use in _OPTIONAL.items():
+    for name in ("pytest", "ruff", "mypy"):
         found = _version(name)
-        yield Finding(name, found is not None, found or f"not installed; would enable: {use}", needed=False)
+        told = found or "not installed; would enable: make test (pip install -c constraints.txt -e '.[dev]')"
+        yield Finding(name, found is not None, told, needed=False)
     ffmpeg = shutil.which("ffmpeg")
-    yield Finding("ffmpeg", ffmpeg is not None, "found" if ffmpeg else "not installed; would enable: MP4", needed=False)
+    told = "found" if ffmpeg else "not installed; would enable: apil replay --out FILE.mp4 (a .gif needs nothing)"
+    yield Finding("ffmpeg", ffmpeg is not None, told, needed=False)
 
 
 def _version(name: str) -> str | None:

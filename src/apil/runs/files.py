@@ -53,7 +53,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ApilError(f"{path} does not exist: check the folder's name.") from None
+        raise ApilError(f"{path} does not exist: check the name.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
 

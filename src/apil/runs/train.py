@@ -43,6 +43,8 @@ class Outcome:
     """How a training ended."""
 
     config: RunConfig
+    began: int
+    """Iterations that had been done before."""
     iteration: int
     """Iterations done; fewer than `config.iterations` if it was stopped."""
     last: Row | None
@@ -98,7 +100,8 @@ def _train(config: RunConfig, folder: Path, progress: Progress) -> Outcome:
     if done >= config.iterations:
         progress(done)
         rows = read_rows(metrics)
-        return Outcome(config, done, rows[-1] if rows else None)
+        return Outcome(config, done, done, rows[-1] if rows else None)
+    (folder / "evaluation.json").unlink(missing_ok=True)  # it is of an agent that is now trained on
     log = _books(config, folder, done, saved)
     trainer = Trainer([config], log)
     if found:
@@ -113,7 +116,7 @@ def _train(config: RunConfig, folder: Path, progress: Progress) -> Outcome:
             last = f"the checkpoint of iteration {good[0]} is good" if good else "there is no checkpoint yet"
             raise ApilError(f"{error} The run is stopped; {last}.") from error
     last_row = trainer.rows[0][-1] if trainer.rows[0] else None
-    return Outcome(config, trainer.iteration, last_row)
+    return Outcome(config, done, trainer.iteration, last_row)
 
 
 def _books(config: RunConfig, folder: Path, done: int, saved: dict[str, Any]) -> AnswerBooks | None:

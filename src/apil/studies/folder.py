@@ -10,8 +10,8 @@ from apil.runs.files import make_folder, read_json, taken, write_json
 _MARK = "study.json"
 
 
-def claim_folder(out: Path, task: str) -> None:
-    """Makes `out` the folder of a study of `task`; refuses one that holds something else."""
+def claim_folder(out: Path, task: str, command: str) -> None:
+    """Makes `out` the folder of a study of `task`, made by `command`; refuses one that holds something else."""
     remedy = "choose another --out, or remove it."
     if taken(out):
         if not out.is_dir():
@@ -23,6 +23,5 @@ def claim_folder(out: Path, task: str) -> None:
         other = held.get("task") if isinstance(held, dict) else None
         if other != task:
             raise ApilError(f"{out} holds a study of '{other}', not of '{task}': {remedy}")
-        return
     make_folder(out)
-    write_json(out / _MARK, {"task": task})
+    write_json(out / _MARK, {"task": task, "command": command})

@@ -117,6 +117,10 @@ class Study:
     """The two terms of the query objective of `apil`."""
     expectations: Mapping[str, Mapping[str, float]]
     """Intrinsic and extrinsic uncertainty of a perfect copy, by teacher, bits."""
+    estimates: Mapping[str, Mapping[str, float]]
+    """What the Monte Carlo estimator shows for it on average; empty where the expectation is exact."""
+    command: str
+    """What was typed for the study; empty if it is not known."""
     models: tuple[TeacherModel, ...]
     thresholds: Mapping[str, Threshold]
 
@@ -172,6 +176,8 @@ def _study(folder: Path) -> Study:
         samples=_optional_curves(folder / "samples.csv", ("teacher", "query", "samples"), _METRICS),
         objective=_optional_curves(folder / "query_objective.csv", ("teacher", "query"), _OBJECTIVE),
         expectations={entry["teacher"]: entry for entry in about_teachers.get("expectations", [])},
+        estimates={entry["teacher"]: entry for entry in about_teachers.get("estimates", [])},
+        command=str(_json(folder / "study.json").get("command", "")),
         models=tuple(_model(entry) for entry in about_teachers.get("models", [])),
         thresholds={
             query: Threshold(float(entry["threshold"]), entry["how"])

@@ -80,7 +80,8 @@ def findings(study: Study) -> list[str]:
 
 
 def _known(cells: Iterable[Cell], figure: str) -> list[Cell]:
-    return [cell for cell in cells if cell.query != "never" and cell.figure(figure).known]
+    """The cells that have this figure, but for those that never asked: they learned nothing."""
+    return [c for c in cells if c.query != "never" and c.figure(figure).known and c.figure("answers").mean != 0]
 
 
 def _all_succeed(study: Study) -> str:
@@ -236,7 +237,9 @@ def _list(items: Sequence[str]) -> str:
 
 
 def _introduction(study: Study, out: str) -> str:
-    command = f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
+    command = (
+        study.command or f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
+    )
     paragraphs = (
         "An agent learns a task from teachers who may disagree with each other and with themselves. A "
         "query policy decides at each step whether to ask them. This page compares query policies: how "
@@ -244,8 +247,9 @@ def _introduction(study: Study, out: str) -> str:
         setting(study),
         f"Teachers: {', '.join(study.teachers)}. Query policies: {', '.join(study.queries)}.",
         "Figures in brackets are 95 % bootstrap intervals of the mean over seeds. Two figures are called "
-        "apart when their intervals do not overlap. “In the end” is the last tenth of training. To make "
-        "this page again:",
+        "apart when their intervals do not overlap; with few seeds such intervals are too narrow, so take them "
+        "for the spread that was seen, not for a test. “In the end” is the last tenth of training. To make this "
+        "page again:",
     )
     return "".join(f"<p>{html.escape(text)}</p>" for text in paragraphs) + f"<pre>{html.escape(command)}</pre>"
 

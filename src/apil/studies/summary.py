@@ -137,11 +137,19 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _teachers(results: Sequence[Result]) -> dict[str, Any]:
-    task = TASKS.load(results[0].config.task)()
+    first = results[0].config
+    task = TASKS.load(first.task)()
+    samples = first.samples if first.expectation == "monte-carlo" else None
     teachers = {result.config.teacher: committee_of(result.config) for result in results}
     return {
         "expectations": [
             {"teacher": name, **expected_uncertainty(task, committee)} for name, committee in sorted(teachers.items())
+        ],
+        # What the estimator in use shows for the same perfect copy.
+        "estimates": [
+            {"teacher": name, **expected_uncertainty(task, committee, samples)}
+            for name, committee in sorted(teachers.items())
+            if samples is not None
         ],
         "models": [
             {

@@ -85,8 +85,15 @@ def uncertainty_table(study: Study) -> Table:
         setting(study),
         "Unit: bits. Average over the steps of the last tenth of training. " + _READ_INTERVALS,
         "The trainer is the query policy that decided which steps the teachers labelled.",
-        "The expectation is the uncertainty of a perfect copy of the teachers, computed from their true policies.",
+        "The expectation is the uncertainty of a perfect copy of the teachers that acts by itself, computed from their "
+        "true policies. An agent that was led by its teachers stands in other states: where the state tells who is "
+        "teaching (bc and the like with twodifdetm), it is right to see less extrinsic uncertainty.",
     ]
+    if study.estimates:
+        notes.append(
+            "As sampled: what the Monte Carlo estimator of this study shows for the same perfect copy on average. With "
+            "few sampled identities, teachers who were not drawn cannot be seen to differ."
+        )
     if _has_paper(study):
         notes.append(
             "Paper: Table 1 of the paper, which names neither its trainer nor its number of seeds. "
@@ -103,6 +110,8 @@ def _has_paper(study: Study) -> bool:
 def _uncertainty_grid(study: Study, quantity: str) -> Grid:
     teachers = study.teachers
     rows = [("expectation", *(_expected(study, teacher, quantity) for teacher in teachers))]
+    if study.estimates:
+        rows.append(("expectation, as sampled", *(f"{study.estimates[name][quantity]:.3f}" for name in teachers)))
     if _has_paper(study):
         rows.append(("paper", *(_printed(study.task, teacher, quantity) for teacher in teachers)))
     for query in study.queries:

@@ -123,9 +123,12 @@ def twodifdetm() -> Committee:
     return equal(["first", "last"])
 
 
-def committee(spec: str, weights: Sequence[float] | None = None, selection: Selection = "episode") -> Committee:
-    """A committee by its registered name or as members joined by '+', for example 'first+last+uniform'."""
+def committee(spec: str, weights: Sequence[float] | None = None, selection: Selection | None = None) -> Committee:
+    """A committee by its registered name or as members joined by '+', for example 'first+last+uniform'.
+
+    Weights and selection are the committee's own if not given.
+    """
     base: Committee = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
     if not weights:
         weights = base.weights
-    return Committee(base.members, tuple(weights), selection)
+    return Committee(base.members, tuple(weights), selection or base.selection)
