@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from apil.config import RunConfig
@@ -30,7 +29,11 @@ class AnswerBook:
 
     def __init__(self, path: Path, config: RunConfig, from_iteration: int = 0) -> None:
         """Opens the book of a run; rows from `from_iteration` on are remembered and will not be asked for again."""
-        self._end = f', "query": "{config.query}"}}\n'
+        self._row = (
+            '{"iteration": %d, "episode": %d, "step": %d, "identity": %s, "action": %s, "distance": %s, "query": "'
+            + config.query.replace("%", "%%")
+            + '"}\n'
+        )
         self.before = 0
         """Rows before `from_iteration`."""
         bounds = (config.batch, TASKS.load(config.task)().actions, len(committee_of(config).members))
@@ -61,9 +64,8 @@ class AnswerBook:
         lines = []
         for episode, (ask, identity, action, distance, given) in enumerate(zip(asked, *columns, strict=True)):
             if ask:
-                start = f'{{"iteration": {iteration}, "episode": {episode}, "step": {t}, "identity": '
-                told = f'{identity}, "action": {action}, "distance": {_json(distance)}'
-                lines.append(start + (told if given else 'null, "action": null, "distance": null') + self._end)
+                told = (identity, action, _json(distance)) if given else ("null",) * 3
+                lines.append(self._row % (iteration, episode, t, *told))
         try:
             _write_all(self._file, "".join(lines).encode())
             if time.monotonic() - self._synced > _SYNC_SECONDS:
@@ -113,22 +115,38 @@ class AnswerBooks:
     def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         """Asks only for what no book remembers, and writes those answers down."""
         known = [book.take(iteration, t) for book in self.books]
-        missing = asked
         if any(known):
-            remembered = torch.zeros_like(asked)
-            for run, rows in enumerate(known):
-                remembered[run, list(rows)] = True
-            missing = asked & ~remembered
-        answer = ask(missing)
-        given = missing if answer.given is None else answer.given & missing
-        if any(known):
-            answer = Answer(answer.action.clone(), answer.distance.clone(), answer.identity.clone(), given.clone())
-            _fill(answer, known)
-        columns = [part.tolist() for part in (answer.identity, answer.action, answer.distance, given)]
-        for run, (book, flags) in enumerate(zip(self.books, missing.tolist(), strict=True)):
-            if True in flags:
-                book.write(iteration, t, flags, [column[run] for column in columns])
-        return answer if any(known) else Answer(answer.action, answer.distance, answer.identity, given)
+            return self._remember(iteration, t, asked, ask, known)
+        answer = ask(asked)
+        self._write(iteration, t, asked, answer)
+        return answer
+
+    def _remember(
+        self,
+        iteration: int,
+        t: int,
+        asked: Tensor,
+        ask: Callable[[Tensor], Answer],
+        known: Sequence[dict[int, dict[str, Any]]],
+    ) -> Answer:
+        """The same where some answers are known from before a stop."""
+        missing = asked.clone()
+        for run, rows in enumerate(known):
+            missing[run, list(rows)] = False
+        new = ask(missing)
+        given = missing if new.given is None else missing & new.given
+        self._write(iteration, t, missing, new)
+        answer = Answer(new.action.clone(), new.distance.clone(), new.identity.clone(), given.clone())
+        _fill(answer, known)
+        return answer
+
+    def _write(self, iteration: int, t: int, asked: Tensor, answer: Answer) -> None:
+        flags = asked.tolist()
+        for run, (book, own) in enumerate(zip(self.books, flags, strict=True)):
+            if True in own:
+                given = own if answer.given is None else answer.given[run].tolist()
+                parts = (answer.identity[run].tolist(), answer.action[run].tolist(), answer.distance[run].tolist())
+                book.write(iteration, t, own, (*parts, given))
 
 
 def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:
