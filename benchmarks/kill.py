@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apil.config import RunConfig
+from apil.learning.build import configure_torch
 from apil.query import QUERY_POLICIES
 from apil.runs.calibration import load_calibration, threshold_of
 from apil.runs.train import resume_run, start_run
@@ -130,6 +131,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     options = parser.parse_args()
     luck = random.Random(options.seed)
+    configure_torch()  # before any fork: a child of a process with several threads can hang
     good = True
     with tempfile.TemporaryDirectory() as folder:
         for task, count in (("grid", options.grid), ("maze", options.maze)):
