@@ -1,57 +1,86 @@
-"""What saving costs: the same training with and without a run folder, in turns in one process, by CPU time.
+"""What saving costs, as a share of the training time, measured inside one run.
 
     python benchmarks/saving.py
 
-Prints the median ratio for metrics and checkpoints at the default interval, and with every question and answer as well.
+The seconds spent in writing metrics, checkpoints (at the default interval) and answers are taken out of the run's own
+time: with / without = total / (total - saving). Two runs beside each other would differ by more than what is measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from torch import Tensor
+
+import apil.runs.train as train
 from apil.config import RunConfig
-from apil.learning.trainer import Trainer
-from apil.runs.train import start_run
+from apil.runs.answers import AnswerBooks
 from apil.tasks import TASKS
+from apil.types import Answer
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """CPU seconds of this process, its system calls included."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started
+class Clock:
+    """Seconds spent in some functions."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def timed(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, its time added up."""
+
+        def run(*args: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return work(*args)
+            finally:
+                self.seconds += time.perf_counter() - started
+
+        return run
 
 
-def saved(config: RunConfig) -> float:
-    """CPU seconds of a training into a folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        return seconds(lambda: start_run(config, Path(folder) / "run", progress=lambda done: None))
+class TimedBooks(AnswerBooks):
+    """Books that leave the asking itself out of their time."""
+
+    clock = Clock()
+
+    def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+        """As `AnswerBooks.consult`."""
+        asking = Clock()
+        started = time.perf_counter()
+        answer = super().consult(iteration, t, asked, asking.timed(ask))
+        self.clock.seconds += time.perf_counter() - started - asking.seconds
+        return answer
 
 
 def main() -> None:
     """Measures every task with the policy that asks most and the one that asks least."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--iterations", type=int, default=500)
     options = parser.parse_args()
-    for task, iterations in (("grid", 300), ("maze", 100)):
+    files = Clock()
+    for name in ("_save", "_append", "_append_timing"):
+        setattr(train, name, files.timed(getattr(train, name)))
+    vars(train)["AnswerBooks"] = TimedBooks
+    for task in ("grid", "maze"):
         for query in ("dagger", "apil"):
-            config = RunConfig(task, "twodifdetm", query, iterations=iterations, batch=TASKS.load(task)().batch)
-            kinds = {"metrics and checkpoints": replace(config, answers=False), "and answers": config}
-            ratios: dict[str, list[float]] = {kind: [] for kind in kinds}
-            for _ in range(options.repeats):
-                alone = seconds(lambda config=config: Trainer([config]).train())  # type: ignore[misc]
-                for kind, own in kinds.items():
-                    ratios[kind].append(saved(own) / alone - 1)
-            told = [
-                f"{kind} {statistics.median(r):+.1%} ({min(r):+.1%} to {max(r):+.1%})" for kind, r in ratios.items()
-            ]
-            print(f"{task}, {query}: {', '.join(told)}", flush=True)
+            batch = TASKS.load(task)().batch
+            config = RunConfig(task, "twodifdetm", query, iterations=options.iterations, batch=batch)
+            files.seconds = TimedBooks.clock.seconds = 0.0
+            with tempfile.TemporaryDirectory() as folder:
+                started = time.perf_counter()
+                train.start_run(config, Path(folder) / "run", progress=lambda done: None)
+                total = time.perf_counter() - started
+            rest = total - files.seconds - TimedBooks.clock.seconds
+            print(
+                f"{task}, {query}: metrics and checkpoints {files.seconds / rest:.1%}, "
+                f"answers {TimedBooks.clock.seconds / rest:.1%} of the training time",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":
