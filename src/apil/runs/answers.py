@@ -29,11 +29,7 @@ class AnswerBook:
 
     def __init__(self, path: Path, config: RunConfig, from_iteration: int = 0) -> None:
         """Opens the book of a run; rows from `from_iteration` on are remembered and will not be asked for again."""
-        self._row = (
-            '{"iteration": %d, "episode": %d, "step": %d, "identity": %s, "action": %s, "distance": %s, "query": "'
-            + config.query.replace("%", "%%")
-            + '"}\n'
-        )
+        self._end = f', "query": "{config.query}"}}\n'
         self.before = 0
         """Rows before `from_iteration`."""
         bounds = (config.batch, TASKS.load(config.task)().actions, len(committee_of(config).members))
@@ -61,13 +57,17 @@ class AnswerBook:
 
     def write(self, iteration: int, t: int, asked: Sequence[bool], columns: Sequence[Sequence[Any]]) -> None:
         """Appends the answers of a step: `columns` are identity, action, distance and given, by episode."""
-        lines = []
-        for episode, (ask, identity, action, distance, given) in enumerate(zip(asked, *columns, strict=True)):
-            if ask:
-                told = (identity, action, _json(distance)) if given else ("null",) * 3
-                lines.append(self._row % (iteration, episode, t, *told))
+        start, middle = f'{{"iteration": {iteration}, "episode": ', f', "step": {t}, "identity": '
+        lines = [
+            f'{start}{episode}{middle}{identity}, "action": {action}, "distance": {distance}{self._end}'
+            if given
+            else f'{start}{episode}{middle}null, "action": null, "distance": null{self._end}'
+            for episode, (ask, identity, action, distance, given) in enumerate(zip(asked, *columns, strict=True))
+            if ask
+        ]
+        text = "".join(lines).replace('"distance": inf', '"distance": 1e999')  # JSON has no infinity
         try:
-            _write_all(self._file, "".join(lines).encode())
+            _write_all(self._file, text.encode())
             if time.monotonic() - self._synced > _SYNC_SECONDS:
                 self.sync()
         except OSError as error:
@@ -95,10 +95,6 @@ def _is_answer(row: Any, episodes: int, actions: int, teachers: int) -> bool:
         return True
     counts = type(identity) is int and type(action) is int and 0 <= identity < teachers and 0 <= action < actions
     return counts and isinstance(distance, float) and distance >= 0
-
-
-def _json(distance: float) -> str:
-    return "1e999" if distance == float("inf") else repr(distance)
 
 
 def _write_all(file: int, data: bytes) -> None:
@@ -142,11 +138,13 @@ class AnswerBooks:
 
     def _write(self, iteration: int, t: int, asked: Tensor, answer: Answer) -> None:
         flags = asked.tolist()
+        if not any(True in own for own in flags):
+            return
+        given = asked if answer.given is None else answer.given
+        columns = [part.tolist() for part in (answer.identity, answer.action, answer.distance, given)]
         for run, (book, own) in enumerate(zip(self.books, flags, strict=True)):
             if True in own:
-                given = own if answer.given is None else answer.given[run].tolist()
-                parts = (answer.identity[run].tolist(), answer.action[run].tolist(), answer.distance[run].tolist())
-                book.write(iteration, t, own, (*parts, given))
+                book.write(iteration, t, own, [column[run] for column in columns])
 
 
 def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:
