@@ -15,6 +15,7 @@ from typing import Any
 from apil.config import RunConfig
 from apil.learning.build import configure_torch
 from apil.learning.trainer import Trainer
+from apil.model.persona import PersonaModel
 from plain import PlainDagger
 
 HORIZON = 8
@@ -82,7 +83,9 @@ class PlainLoop:
 
     def __init__(self, seed: int) -> None:
         config = settings(1, seed)
-        self.dagger = PlainDagger(seed, Trainer([config]).agents.model, config.learning_rate)
+        model = Trainer([config]).agents.model
+        assert isinstance(model, PersonaModel)
+        self.dagger = PlainDagger(seed, model, config.learning_rate)
 
     def losses(self, episodes: int) -> list[float]:
         """The policy loss of each iteration."""

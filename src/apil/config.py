@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from apil.errors import ApilError
 
 Expectation = Literal["monte-carlo", "exact"]
+Option = str | int | float | bool
 
 
 SCHEMA = 1
@@ -66,6 +68,11 @@ class RunConfig:
     """A bad answer stops the run, or the step goes on as one not asked."""
     answers: bool = True
     """Every question and answer is written to answers.jsonl."""
+    average: float = 0.0
+    """Decay of the moving average of the weights, which acts in evaluation; 0 for none. Early on the average is over
+    all iterations so far. No part of it depends on how many iterations are to come."""
+    options: Mapping[str, Option] = field(default_factory=dict)
+    """Settings of the task and of its state encoder, by name; empty where a task has none."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -84,6 +91,8 @@ class RunConfig:
             positive("teacher-deadline", self.teacher_deadline)
         if not 0 <= self.dropout < 1:
             raise ApilError(f"dropout is {self.dropout:g}: give a rate from 0 to below 1.")
+        if not 0 <= self.average < 1:
+            raise ApilError(f"average is {self.average:g}: give a decay from 0 (none) to below 1.")
         if not self.sigma > 1:
             raise ApilError(f"sigma is {self.sigma:g}: progress needs a factor above 1.")
         if not self.epsilon >= 0:
@@ -131,13 +140,16 @@ def _fits(name: str, value: object) -> bool:
     """Whether a value read from a file has the type of a setting."""
     if name == "weights" and isinstance(value, list):
         return all(_is(item, int, float) for item in value)
+    if name == "options":
+        plain = isinstance(value, dict) and all(isinstance(key, str) for key in value)
+        return plain and all(isinstance(v, bool | str) or _is(v, int, float) for v in value.values())  # type: ignore[attr-defined]
     if name == "answers":
         return isinstance(value, bool)
     if value is None:
         return name in ("weights", "threshold", "teacher_deadline", "selection")
     if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error"):
         return isinstance(value, str)
-    if name in ("learning_rate", "dropout", "sigma", "epsilon", "gap", "threshold", "teacher_deadline"):
+    if name in ("learning_rate", "dropout", "sigma", "epsilon", "gap", "threshold", "teacher_deadline", "average"):
         return _is(value, int, float) or (name == "gap" and value == "estimate")
     return name != "weights" and _is(value, int)
 

@@ -1,7 +1,8 @@
 """The records that travel between the rooms.
 
 Shapes: every tensor leads with `runs` (the stack, 1 for a run alone) and `episodes` (the batch of a run).
-`A` actions, `K` teachers, `T` time steps, `S` state features.
+`A` actions, `K` teachers, `T` time steps, `F` observed features, `S` numbers in a state vector (F = S where the
+observation is the state).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class Observation:
     """What the agent sees of its state."""
 
     features: Tensor
-    """[runs, episodes, S] float: the state vector s."""
+    """[runs, episodes, F] float: the state itself where it is a vector, else what the model's state encoder reads."""
     valid: Tensor
     """[runs, episodes, A] bool: actions that can be taken here; at least one."""
 
@@ -76,8 +77,8 @@ class Uncertainty:
 class Belief:
     """What the agent believes in a state before it acts."""
 
-    features: Tensor
-    """[runs, episodes, S]: the state vector."""
+    state: Tensor
+    """[runs, episodes, S]: the state vector, as the model encodes what it has seen so far."""
     mean: Tensor
     """[runs, episodes, A]: the mean policy, the expectation over identities and models."""
     identity: Tensor
@@ -96,7 +97,9 @@ class Episodes:
     """
 
     features: Tensor
-    """[runs, episodes, T, S]"""
+    """[runs, episodes, T, F]: what was observed."""
+    state: Tensor
+    """[runs, episodes, T, S]: the state vectors at the time of acting."""
     valid_actions: Tensor
     """[runs, episodes, T, A] bool"""
     mean: Tensor
@@ -113,6 +116,8 @@ class Episodes:
     """[runs, episodes, T] float: the teacher's, NaN where not asked."""
     identity: Tensor
     """[runs, episodes, T] long: who answered."""
+    taken: Tensor
+    """[runs, episodes, T] long: the action that was executed."""
     live: Tensor
     """[runs, episodes, T] bool: the episode was still going on."""
     final_distance: Tensor

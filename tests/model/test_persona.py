@@ -47,7 +47,7 @@ def _belief(model: PersonaModel, seen: Observation, t: int = 0, horizon: int = 1
 def _mixture(model: PersonaModel, seen: Observation) -> Tensor:
     """[1, n, A]: the sum over all teachers, in double precision, from the model's public parts."""
     rho = model.identity_distribution(seen.features).double()
-    return (rho.unsqueeze(-1) * model.policies(seen.features, seen.valid).double()).sum(2)
+    return (rho.unsqueeze(-1) * model.policies(seen).double()).sum(2)
 
 
 @pytest.mark.parametrize("teachers", [1, 2, 5])
@@ -56,7 +56,7 @@ def test_without_dropout_the_exact_belief_is_the_sum_over_teachers(teachers: int
     belief = _belief(model, seen)
     assert torch.allclose(belief.mean.double(), _mixture(model, seen), atol=1e-6)
     assert torch.equal(belief.identity, model.identity_distribution(seen.features))
-    policies = model.policies(seen.features, seen.valid)[0].transpose(0, 1).unsqueeze(0)
+    policies = model.policies(seen)[0].transpose(0, 1).unsqueeze(0)
     expected = decompose(policies, belief.identity[0].T.unsqueeze(0))
     for part in ("total", "behavioral", "intrinsic", "extrinsic"):
         assert torch.allclose(getattr(belief.uncertainty, part)[0], getattr(expected, part), atol=1e-5)
@@ -67,7 +67,7 @@ def test_invalid_actions_have_no_chance_under_any_teacher() -> None:
     model, seen = _model(3, dropout=0.5), _states(10)
     belief = _belief(model, seen)
     assert bool((belief.mean[~seen.valid] == 0).all())
-    assert bool((model.policies(seen.features, seen.valid)[:, ::2, :, 1] == 0).all())
+    assert bool((model.policies(seen)[:, ::2, :, 1] == 0).all())
     assert torch.allclose(belief.mean.sum(-1), torch.ones(()), atol=1e-6)
 
 
@@ -147,7 +147,9 @@ def episodes() -> Episodes:
 
 def _maze_model() -> PersonaModel:
     configs = [RunConfig("maze", "twodifdetm", "random", seed=seed, threshold=0.5, dropout=0.0) for seed in (0, 1)]
-    return build(configs).model
+    model = build(configs).model
+    assert isinstance(model, PersonaModel)
+    return model
 
 
 def test_losses_are_likelihoods_summed_over_asked_steps_and_averaged_over_episodes(episodes: Episodes) -> None:
@@ -158,7 +160,9 @@ def test_losses_are_likelihoods_summed_over_asked_steps_and_averaged_over_episod
     for run in range(runs):
         expected_policy = expected_identity = 0.0
         features = episodes.features.flatten(1, 2)
-        policies = model.policies(features, episodes.valid_actions.flatten(1, 2))[run].view(batch, horizon, 2, -1)
+        policies = model.policies(Observation(features, episodes.valid_actions.flatten(1, 2)))[run].view(
+            batch, horizon, 2, -1
+        )
         rho = model.identity_distribution(features)[run].view(batch, horizon, 2)
         for b in range(batch):
             for t in range(horizon):

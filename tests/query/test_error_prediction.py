@@ -25,7 +25,7 @@ def _agents(threshold: float, learning_rate: float = 1e-3) -> Agents:
 
 def _belief_at(episodes: Episodes, t: int) -> Belief:
     nothing = Uncertainty(*[torch.zeros(episodes.asked.shape[:2])] * 5)
-    features, mean, identity = (x[:, :, t] for x in (episodes.features, episodes.mean, episodes.identity_belief))
+    features, mean, identity = (x[:, :, t] for x in (episodes.state, episodes.mean, episodes.identity_belief))
     return Belief(features, mean, identity, nothing, episodes.asked.shape[2] - t)
 
 
@@ -44,7 +44,9 @@ def _predictions(episodes: Episodes) -> torch.Tensor:
     )
     stack: Episodes = take(episodes, torch.zeros(255, dtype=torch.long))
     luck = torch.full(stack.asked.shape[:2], 0.5)
-    asks = torch.stack([policy.ask(_belief_at(stack, t), luck) for t in range(task.horizon)], dim=2)
+    asks = torch.stack(
+        [policy.begin(luck.shape[1]).ask(_belief_at(stack, t), luck) for t in range(task.horizon)], dim=2
+    )
     return asks.double().sum(0, keepdim=True) / 256 + 1 / 512
 
 

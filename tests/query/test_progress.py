@@ -154,7 +154,7 @@ def _policy(gap: float = 0.0, epsilon: float = 0.0) -> ProgressPrediction:
 def _belief_at(episodes: Episodes, t: int) -> Belief:
     nothing = torch.zeros(episodes.asked.shape[:2])
     return Belief(
-        features=episodes.features[:, :, t],
+        state=episodes.state[:, :, t],
         mean=episodes.mean[:, :, t],
         identity=episodes.identity_belief[:, :, t],
         uncertainty=Uncertainty(*[nothing] * 5),
@@ -164,10 +164,10 @@ def _belief_at(episodes: Episodes, t: int) -> Belief:
 
 def _chance(policy: ProgressPrediction, belief: Belief) -> torch.Tensor:
     """[runs, episodes]: the probability of asking, by bisection on the luck that just misses."""
-    low, high = torch.zeros(belief.features.shape[:2]), torch.ones(belief.features.shape[:2])
+    low, high = torch.zeros(belief.state.shape[:2]), torch.ones(belief.state.shape[:2])
     for _ in range(30):
         middle = (low + high) / 2
-        asks = policy.ask(belief, middle)
+        asks = policy.begin(belief.state.shape[1]).ask(belief, middle)
         low, high = torch.where(asks, middle, low), torch.where(asks, high, middle)
     return low.double()
 
@@ -201,7 +201,9 @@ def test_the_query_action_is_sampled(episodes: Episodes) -> None:
     chance = _chance(policy, belief)
     assert bool(((chance > 0.05) & (chance < 0.95)).all()), "an untrained policy is sure of nothing"
     luck = Streams([0, 1]).draws("luck", 0).uniform(4000, 6)
-    share = torch.stack([policy.ask(belief, luck[:, n]) for n in range(4000)]).double().mean(0)
+    share = (
+        torch.stack([policy.begin(belief.state.shape[1]).ask(belief, luck[:, n]) for n in range(4000)]).double().mean(0)
+    )
     assert bool(((share - chance).abs() <= 5 * (chance * (1 - chance) / 4000).sqrt()).all())
 
 

@@ -36,7 +36,7 @@ def _policy(name: str, thresholds: list[float]) -> QueryPolicy:
 def _belief(runs: int, episodes: int, **parts: Tensor) -> Belief:
     nothing = torch.zeros(runs, episodes)
     return Belief(
-        features=torch.rand(runs, episodes, _STATE, generator=torch.Generator().manual_seed(0)),
+        state=torch.rand(runs, episodes, _STATE, generator=torch.Generator().manual_seed(0)),
         mean=torch.full((runs, episodes, _ACTIONS), 1 / _ACTIONS),
         identity=torch.ones(runs, episodes, 1),
         uncertainty=Uncertainty(**{f.name: parts.get(f.name, nothing) for f in fields(Uncertainty)}),
@@ -55,23 +55,23 @@ def _luck(runs: int, episodes: int) -> Tensor:
 def test_an_uncertainty_rule_asks_where_its_own_part_is_above_the_runs_threshold(name: str, part: str) -> None:
     value = torch.tensor([[0.1, 0.25, 0.3, 0.9]] * 2)
     policy = _policy(name, [0.25, 0.5])
-    asks = policy.ask(_belief(2, 4, **{part: value}), _luck(2, 4))
+    asks = policy.begin(4).ask(_belief(2, 4, **{part: value}), _luck(2, 4))
     assert asks.tolist() == [[False, False, True, True], [False, False, False, True]]
     others = {f.name: value for f in fields(Uncertainty) if f.name != part}
-    assert not bool(policy.ask(_belief(2, 4, **others), _luck(2, 4)).any())
+    assert not bool(policy.begin(4).ask(_belief(2, 4, **others), _luck(2, 4)).any())
 
 
 def test_always_and_never_are_certain() -> None:
     count = 100_000
     luck = _luck(1, count)
     for name, asks in (("bc", True), ("dagger", True), ("never", False)):
-        assert bool((_policy(name, [math.nan]).ask(_belief(1, count), luck) == asks).all())
+        assert bool((_policy(name, [math.nan]).begin(count).ask(_belief(1, count), luck) == asks).all())
 
 
 def test_random_asks_with_each_runs_own_probability() -> None:
     count = 20_000
     chances = [0.0, 0.1, 0.7, 1.0]
-    asks = _policy("random", chances).ask(_belief(4, count), _luck(4, count))
+    asks = _policy("random", chances).begin(count).ask(_belief(4, count), _luck(4, count))
     for share, chance in zip(asks.double().mean(1).tolist(), chances, strict=True):
         assert abs(share - chance) <= 5 * math.sqrt(chance * (1 - chance) / count)
 
@@ -84,16 +84,16 @@ def test_only_dagger_acts_by_itself_where_it_asked() -> None:
 @pytest.mark.parametrize("name", QUERY_POLICIES.names())
 def test_every_policy_decides_for_a_run_the_same_alone_and_in_a_stack(name: str) -> None:
     belief, luck = _belief(3, 7, **{f.name: _luck(3, 7) for f in fields(Uncertainty)}), _luck(3, 7)
-    stack = _policy(name, [0.3, 0.5, 0.7]).ask(belief, luck)
+    stack = _policy(name, [0.3, 0.5, 0.7]).begin(7).ask(belief, luck)
     first = Belief(
-        belief.features[:1],
+        belief.state[:1],
         belief.mean[:1],
         belief.identity[:1],
         Uncertainty(**{f.name: getattr(belief.uncertainty, f.name)[:1] for f in fields(Uncertainty)}),
         belief.remaining,
     )
     assert stack.dtype == torch.bool
-    assert torch.equal(_policy(name, [0.3]).ask(first, luck[:1]), stack[:1])
+    assert torch.equal(_policy(name, [0.3]).begin(7).ask(first, luck[:1]), stack[:1])
 
 
 @pytest.mark.parametrize("name", QUERY_POLICIES.names())

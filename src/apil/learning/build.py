@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, TypeVar
 
 import torch
 
 from apil.config import RunConfig
-from apil.errors import ApilError
+from apil.errors import ApilError, unknown_name
 from apil.learning.ask import Guard
 from apil.learning.collect import Agents
 from apil.learning.group import Group
 from apil.model.expectation import DENSE
 from apil.model.persona import ModelSizes, PersonaModel
+from apil.model.protocol import Model
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
-from apil.tasks import TASKS
+from apil.tasks import TASK_MODELS, TASKS
 from apil.tasks.protocol import Task
 from apil.teachers.committee import Committee, committee
 
@@ -46,8 +48,25 @@ def stack_shape(config: RunConfig) -> tuple[Any, ...]:
     return (
         config.answers, sampled, config.task, teachers, config.iterations, config.batch, config.learning_rate,
         config.models, config.hidden, config.persona, config.dropout, config.sigma, config.epsilon, config.gap,
-        config.log_every, config.teacher_deadline, config.on_teacher_error,
+        config.log_every, config.teacher_deadline, config.on_teacher_error, config.average,
+        tuple(sorted(config.options.items())), *_alone(config),
     )  # fmt: skip
+
+
+def _alone(config: RunConfig) -> tuple[Any, ...]:
+    """What tells a run from every other, where the task's model cannot be stacked."""
+    return () if TASK_MODELS.get(config.task, "vector") == "vector" else (config.teacher, config.query, config.seed)
+
+
+def make_task(config: RunConfig) -> Task[Any]:
+    """The task of a run."""
+    factory = TASKS.load(config.task)
+    known = list(signature(factory).parameters)
+    for name in config.options:
+        if name not in known:
+            raise unknown_name(f"option of the task '{config.task}'", name, known)
+    task: Task[Any] = factory(**config.options)
+    return task
 
 
 _TOO_LARGE = ("alloc", "Storage size", "Maximum allowed dimension", "array is too big")
@@ -70,9 +89,19 @@ def build(configs: Sequence[RunConfig]) -> Agents:
 def _build(configs: Sequence[RunConfig]) -> Agents:
     first = configs[0]
     assert len({stack_shape(config) for config in configs}) == 1
-    task: Task[Any] = TASKS.load(first.task)()
+    task = make_task(first)
     streams = Streams([config.seed for config in configs])
-    model = PersonaModel(
+    model = _model(streams, task, configs)
+    teachers = _groups(configs, committee_of, lambda c, _: committee_of(c), lambda c: "+".join(committee_of(c).members))
+    queries = _groups(configs, lambda c: c.query, lambda _, runs: _query(task, model, runs), lambda c: c.query)
+    guard = Guard(first.teacher_deadline, first.on_teacher_error)
+    names = [f"teacher {config.teacher}, query {config.query}, seed {config.seed}" for config in configs]
+    return Agents(streams, task, model, teachers, queries, guard, names)
+
+
+def _model(streams: Streams, task: Task[Any], configs: Sequence[RunConfig]) -> Model:
+    first = configs[0]
+    return PersonaModel(
         streams,
         state_size=task.state_size,
         actions=task.actions,
@@ -80,11 +109,6 @@ def _build(configs: Sequence[RunConfig]) -> Agents:
         samples=[config.samples if config.expectation == "monte-carlo" else 0 for config in configs],
         sizes=ModelSizes(first.hidden, first.persona, first.dropout, first.models),
     )
-    teachers = _groups(configs, committee_of, lambda c, _: committee_of(c), lambda c: "+".join(committee_of(c).members))
-    queries = _groups(configs, lambda c: c.query, lambda _, runs: _query(task, runs), lambda c: c.query)
-    guard = Guard(first.teacher_deadline, first.on_teacher_error)
-    names = [f"teacher {config.teacher}, query {config.query}, seed {config.seed}" for config in configs]
-    return Agents(streams, task, model, teachers, queries, guard, names)
 
 
 def require_threshold(task: str, query: str, threshold: float | None) -> None:
@@ -96,18 +120,19 @@ def require_threshold(task: str, query: str, threshold: float | None) -> None:
         )
 
 
-def _query(task: Task[Any], configs: Sequence[RunConfig]) -> QueryPolicy:
+def _query(task: Task[Any], model: Model, configs: Sequence[RunConfig]) -> QueryPolicy:
     first = configs[0]
     thresholds = [config.threshold for config in configs]
     for threshold in thresholds:
         require_threshold(first.task, first.query, threshold)
     setup = QuerySetup(
         streams=Streams([config.seed for config in configs]),
-        state_size=task.state_size,
+        state_size=model.state_size,
         actions=task.actions,
         horizon=task.horizon,
         thresholds=torch.tensor([float("nan") if value is None else value for value in thresholds]),
         hidden=first.hidden,
+        recurrent=model.recurrent,
         sigma=first.sigma,
         epsilon=first.epsilon,
         gap=first.gap,

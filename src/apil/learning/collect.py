@@ -11,8 +11,8 @@ from torch import Tensor
 
 from apil.learning.ask import AnswerLog, Guard, TeacherError
 from apil.learning.group import Group, take
-from apil.model.persona import PersonaModel
-from apil.query.protocol import QueryPolicy
+from apil.model.protocol import Model
+from apil.query.protocol import QueryPolicy, QuerySession
 from apil.rng import Streams, race
 from apil.tasks.protocol import Task
 from apil.teachers.protocol import Session, Teacher
@@ -28,7 +28,7 @@ class Agents:
 
     streams: Streams
     task: Task[Any]
-    model: PersonaModel
+    model: Model
     teachers: Sequence[Group[Teacher]]
     queries: Sequence[Group[QueryPolicy]]
     guard: Guard
@@ -47,11 +47,13 @@ class Step:
     asked: Tensor
     """[runs, episodes] bool: it asked and was answered."""
     answer: Answer
+    action: Tensor
+    """[runs, episodes] long: what was executed."""
     live: Tensor
     """[runs, episodes] bool"""
 
 
-Watch = Callable[[Any, Step, Tensor], None]
+Watch = Callable[[Any, Step], None]
 
 
 def collect(
@@ -66,7 +68,7 @@ def collect(
     """Runs `episodes` episodes of every run to their end.
 
     All randomness comes from (seed, `prefix` + stream, `iteration`); acting needs no gradient.
-    Answers go through `log`; `watch` is shown each state, what happened there and the action taken.
+    Answers go through `log`; `watch` is shown each state and what happened there.
     """
     with torch.inference_mode():
         steps, final_distance = _walk(agents, iteration, episodes, acting, prefix, log, watch)
@@ -89,6 +91,7 @@ def _walk(
     arrival = draws.exponential(horizon, episodes, task.actions)
     luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
     sessions = _open(agents, f"{prefix}teacher", iteration, episodes)
+    queries = [Group(g.runs, g.streams, g.part.begin(episodes), g.name) for g in agents.queries]
     follows = _follows(agents, acting)
     state = task.reset(streams.draws(f"{prefix}task", iteration), episodes)
     steps: list[Step] = []
@@ -96,7 +99,7 @@ def _walk(
         live = ~task.done(state)
         seen = task.observe(state)
         belief = model.belief(seen, t, horizon)
-        fired = _ask(agents.queries, belief, luck[:, t]) & live
+        fired = _ask(queries, belief, luck[:, t]) & live
         # An agent that is measured alone asks nobody; it is noted where it would have.
         asked = fired if acting != "alone" else torch.zeros_like(fired)
         try:
@@ -105,10 +108,10 @@ def _walk(
             raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
         own = race(belief.mean, arrival[:, t])
         answered = asked if answer.given is None else asked & answer.given
-        steps.append(Step(seen, belief, fired, answered, answer, live))
         action = torch.where(answered & follows, answer.action, own)
+        steps.append(Step(seen, belief, fired, answered, answer, action, live))
         if watch is not None:
-            watch(state, steps[-1], action)
+            watch(state, steps[-1])
         state = task.step(state, action)
     return steps, task.distance(state)
 
@@ -130,7 +133,7 @@ def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> list[Gr
     ]
 
 
-def _ask(queries: Sequence[Group[QueryPolicy]], belief: Belief, luck: Tensor) -> Tensor:
+def _ask(queries: Sequence[Group[QuerySession]], belief: Belief, luck: Tensor) -> Tensor:
     """[runs, episodes] bool: every query policy decides for its own runs."""
     if len(queries) == 1:
         return queries[0].part.ask(belief, luck)
@@ -161,8 +164,12 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success_distance: f
         return torch.stack(list(tensors), dim=2)
 
     asked = over_time([s.asked for s in steps])
+    features = over_time([s.seen.features for s in steps])
+    # Where the observation is the state, it is stacked once.
+    same = steps[0].belief.state is steps[0].seen.features
     return Episodes(
-        features=over_time([s.seen.features for s in steps]),
+        features=features,
+        state=features if same else over_time([s.belief.state for s in steps]),
         valid_actions=over_time([s.seen.valid for s in steps]),
         mean=over_time([s.belief.mean for s in steps]),
         identity_belief=over_time([s.belief.identity for s in steps]),
@@ -171,6 +178,7 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success_distance: f
         action=torch.where(asked, over_time([s.answer.action for s in steps]), 0),
         distance=torch.where(asked, over_time([s.answer.distance for s in steps]), torch.nan),
         identity=torch.where(asked, over_time([s.answer.identity for s in steps]), 0),
+        taken=over_time([s.action for s in steps]),
         live=over_time([s.live for s in steps]),
         final_distance=final_distance,
         success=final_distance <= success_distance,

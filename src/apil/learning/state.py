@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -15,13 +17,25 @@ def place_in(runs: Places, run: int, stack: int) -> int | None:
     return int(inside[0]) if inside.numel() else None
 
 
-def weights(agents: Agents, run: int) -> dict[str, Tensor]:
-    """What one run has learned: 'policy.*', 'identity.*', 'query.*' and 'memory.*', views without the runs axis."""
-    named = {f"policy.{name}": value[run] for name, value in agents.model.policy.items()}
-    named |= {f"identity.{name}": value[run] for name, value in agents.model.identity.items()}
+def learned(agents: Agents, run: int, of: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Tensor]:
+    """What one run has learned: 'policy.*', 'identity.*' and 'query.*', views without the runs axis.
+
+    `of` may put another tensor of the same shape in the place of each stacked one.
+    """
+    named = {f"policy.{name}": of(value)[run] for name, value in agents.model.policy.items()}
+    named |= {f"identity.{name}": of(value)[run] for name, value in agents.model.identity.items()}
     for group in agents.queries:
         place = place_in(group.runs, run, len(agents.streams.seeds))
         if place is not None:
-            named |= {f"query.{name}": value[place] for name, value in group.part.parameters.items()}
-            named |= {f"memory.{name}": value[place] for name, value in group.part.memory.items()}
+            named |= {f"query.{name}": of(value)[place] for name, value in group.part.parameters.items()}
     return {name: value.detach() for name, value in named.items()}
+
+
+def weights(agents: Agents, run: int) -> dict[str, Tensor]:
+    """What one run has learned and keeps beside it ('memory.*'), views without the runs axis."""
+    named = learned(agents, run)
+    for group in agents.queries:
+        place = place_in(group.runs, run, len(agents.streams.seeds))
+        if place is not None:
+            named |= {f"memory.{name}": value[place].detach() for name, value in group.part.memory.items()}
+    return named

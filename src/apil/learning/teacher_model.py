@@ -16,7 +16,7 @@ from apil.learning.group import take
 from apil.rng import Streams, race
 from apil.tasks.protocol import Task
 from apil.teachers.committee import Committee
-from apil.types import Reference
+from apil.types import Observation, Reference
 from apil.uncertainty import split_entropy
 
 _BINS = 10
@@ -105,8 +105,8 @@ def teacher_models(agents: Agents, episodes: int) -> list[dict[str, Any]]:
     committees = _committees(agents)
     contested = agents.task.contested()
     runs = len(agents.streams.seeds)
-    valid = contested.valid.expand(runs, -1, -1)
-    policies = agents.model.policies(contested.features.expand(runs, -1, -1), valid)
+    everyone = Observation(contested.features.expand(runs, -1, -1), contested.valid.expand(runs, -1, -1))
+    policies = agents.model.policies(everyone)
     pairs = list(itertools.combinations(range(agents.model.teachers), 2))
     divergence = [jensen_shannon(policies[:, :, i], policies[:, :, j]).mean(1) for i, j in pairs]
     watched = _watch(agents, episodes)
@@ -149,7 +149,7 @@ def _watch(agents: Agents, episodes: int) -> _Watched:
     believed, actual, count = (torch.zeros(runs, _BINS, dtype=torch.float64) for _ in range(3))
     total_belief = torch.zeros(runs, teachers, dtype=torch.float64)
 
-    def watch(state: Any, step: Step, action: Tensor) -> None:
+    def watch(state: Any, step: Step) -> None:
         reference = agents.task.reference(state)
         truth = torch.empty_like(step.belief.mean)
         for group in agents.teachers:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from apil.config import RunConfig
 from apil.learning.ask import AnswerLog
+from apil.learning.average import Average
 from apil.learning.build import build, configure_torch
-from apil.learning.collect import collect
+from apil.learning.collect import Agents, collect
 from apil.learning.metrics import Meter, Row
 from apil.learning.state import weights
 from apil.learning.update import Learner
@@ -30,6 +31,8 @@ class Trainer:
         self._log = log
         self._learner = Learner(self.agents, configs[0].learning_rate)
         self._meter = Meter(len(configs))
+        decay = configs[0].average
+        self._average = Average(self.agents, decay) if decay else None
 
     def step(self) -> list[Row] | None:
         """One iteration; a row of metrics for each run where one is due.
@@ -41,6 +44,8 @@ class Trainer:
         episodes = collect(self.agents, self.iteration, first.batch, log=self._log)
         self._meter.add(episodes, self._learner.update(episodes, self.iteration))
         self.iteration += 1
+        if self._average is not None:
+            self._average.add(self.iteration)
         complete = self.iteration % first.log_every == 0
         if not complete and self.iteration != first.iterations:
             return None
@@ -57,16 +62,25 @@ class Trainer:
             if self.step() is not None:
                 progress(self.iteration)
 
+    def trained_agents(self) -> Agents:
+        """The agents as they are evaluated, with averaged weights if the config asks for them; ends the training."""
+        if self._average is not None:
+            self._average.apply()
+        return self.agents
+
     def state(self, run: int) -> dict[str, Tensor]:
         """Everything that changes in training, of one run. Randomness has no state; tasks start anew each iteration."""
-        views = weights(self.agents, run) | self._learner.moments(run)
-        return {name: value.detach().clone() for name, value in views.items()} | self._meter.state(run)
+        return {n: v.detach().clone() for n, v in self._views(run).items()} | self._meter.state(run)
+
+    def _views(self, run: int) -> dict[str, Tensor]:
+        averages = {} if self._average is None else self._average.of_run(run)
+        return weights(self.agents, run) | averages | self._learner.moments(run)
 
     def restore(self, iteration: int, saved: dict[str, Tensor]) -> None:
         """Goes back to the state saved after `iteration` iterations; for a stack of one."""
         assert len(self.configs) == 1
         with torch.no_grad():
-            for name, view in (weights(self.agents, 0) | self._learner.moments(0)).items():
+            for name, view in self._views(0).items():
                 view.copy_(saved[name])
         self._meter.restore(saved)
         self.iteration = iteration

@@ -40,6 +40,8 @@ class ModelSizes:
 class PersonaModel:
     """The models of a stack of runs. All runs have the same sizes and number of teachers."""
 
+    recurrent = False
+
     def __init__(
         self,
         streams: Streams,
@@ -72,8 +74,9 @@ class PersonaModel:
         """rho(k | s): [runs, n, S] -> [runs, n, K]."""
         return mlp(self.identity, features)[..., : self.teachers].softmax(-1)
 
-    def policies(self, features: Tensor, valid: Tensor) -> Tensor:
+    def policies(self, observation: Observation) -> Tensor:
         """pi(a | s, h(k)) of every teacher without dropout: [runs, n, S] -> [runs, n, K, A]."""
+        features = observation.features
         runs, count, _ = features.shape
         weight = self.policy["w1"]
         state, persona = weight[:, : self.state_size], weight[:, self.state_size :]
@@ -81,7 +84,7 @@ class PersonaModel:
         hidden = torch.relu(hidden + linear(self.policy["persona"], persona, self.policy["b1"]).unsqueeze(1))
         logits = linear(hidden.reshape(runs, count * self.teachers, -1), self.policy["w2"], self.policy["b2"])
         logits = logits.view(runs, count, self.teachers, -1)
-        return logits.masked_fill(~valid.unsqueeze(2), -torch.inf).softmax(-1)
+        return logits.masked_fill(~observation.valid.unsqueeze(2), -torch.inf).softmax(-1)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
         """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs].

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from apil.nn import Parameters
-from apil.query.network import QueryNetwork
+from apil.query.network import NetworkQuerySession, query_network
 from apil.query.protocol import QueryLoss, QuerySetup
-from apil.types import Belief, Episodes
+from apil.types import Episodes
 
 
 class ErrorPrediction:
@@ -20,14 +19,16 @@ class ErrorPrediction:
     executes_answer = True
 
     def __init__(self, setup: QuerySetup) -> None:
-        self._network = QueryNetwork(setup, "errpred")
+        self._network = query_network(setup, "errpred")
         self.parameters = self._network.parameters
         self.memory: Parameters = {}
         self._thresholds = setup.thresholds.unsqueeze(-1)
 
-    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
+    def begin(self, episodes: int) -> NetworkQuerySession:
         """Deterministic: `luck` is not used."""
-        return self._network.at_step(belief).softmax(-1)[..., 1] > self._thresholds
+        return NetworkQuerySession(
+            self._network.begin(episodes), lambda logits, luck: logits.softmax(-1)[..., 1] > self._thresholds
+        )
 
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Squared error of the predicted margin, summed over asked steps, averaged over episodes."""

@@ -1,19 +1,61 @@
-"""The query network: state, mean action distribution and an embedding of the remaining time -> two logits."""
+"""Query networks: state, mean action distribution and an embedding of the remaining time -> two logits."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
+from apil.nn import Parameters, initial_normal, initial_uniform, linear, mlp, mlp_parameters
 from apil.query.protocol import QuerySetup
 from apil.types import Belief, Episodes
 
 _TIME_SIZE = 16
 
 
-class QueryNetwork:
+class NetworkSession(Protocol):
+    """A query network during one batch of episodes."""
+
+    def logits(self, belief: Belief) -> Tensor:
+        """[runs, episodes, 2] in the states of one step, *continue* and *query*."""
+
+
+class QueryNetwork(Protocol):
     """Two logits, *continue* and *query*. Its inputs carry no gradient: the query loss stays in the query policy."""
+
+    parameters: Parameters
+
+    def begin(self, episodes: int) -> NetworkSession:
+        """Opens a batch of `episodes` episodes of every run."""
+
+    def over_episodes(self, episodes: Episodes) -> Tensor:
+        """[runs, episodes, T, 2] logits at all steps at once."""
+
+
+def query_network(setup: QuerySetup, name: str) -> QueryNetwork:
+    """The network that `setup` asks for."""
+    return RecurrentNetwork(setup, name) if setup.recurrent else FeedForwardNetwork(setup, name)
+
+
+@dataclass(frozen=True)
+class NetworkQuerySession:
+    """Decides by the logits of a network."""
+
+    network: NetworkSession
+    decide: Callable[[Tensor, Tensor], Tensor]
+    """(logits [runs, episodes, 2], luck [runs, episodes]) -> [runs, episodes] bool"""
+
+    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
+        """The decisions in the states of one step."""
+        return self.decide(self.network.logits(belief), luck)
+
+
+class FeedForwardNetwork:
+    """One hidden layer on the state of the moment (GRID in the paper's appendix)."""
 
     def __init__(self, setup: QuerySetup, name: str) -> None:
         inputs = setup.state_size + setup.actions + _TIME_SIZE
@@ -21,16 +63,86 @@ class QueryNetwork:
         self.parameters: Parameters = mlp_parameters(setup.streams, name, (inputs, setup.hidden, 2))
         self.parameters["time"] = initial_normal(setup.streams, f"{name}.time", (setup.horizon + 1, _TIME_SIZE))
 
-    def at_step(self, belief: Belief) -> Tensor:
-        """[runs, episodes, 2] logits in the states of one step."""
-        time = self.parameters["time"][:, belief.remaining].unsqueeze(1)
-        time = time.expand(-1, belief.features.shape[1], -1)
-        return mlp(self.parameters, torch.cat([belief.features, belief.mean, time], dim=-1))
+    def begin(self, episodes: int) -> FeedForwardNetwork:
+        """It remembers nothing."""
+        return self
+
+    def logits(self, belief: Belief) -> Tensor:
+        """[runs, episodes, 2]"""
+        return mlp(self.parameters, _step_input(self.parameters["time"], belief))
 
     def over_episodes(self, episodes: Episodes) -> Tensor:
-        """[runs, episodes, T, 2] logits at all steps at once."""
+        """[runs, episodes, T, 2]"""
         runs, batch, horizon = episodes.asked.shape
-        remaining = torch.arange(self.horizon, self.horizon - horizon, -1)
-        time = self.parameters["time"][:, remaining].unsqueeze(1).expand(-1, batch, -1, -1)
-        inputs = torch.cat([episodes.features, episodes.mean, time], dim=-1)
+        inputs = _episode_input(self.parameters["time"], episodes, self.horizon)
         return mlp(self.parameters, inputs.view(runs, batch * horizon, -1)).view(runs, batch, horizon, 2)
+
+
+class RecurrentNetwork:
+    """An LSTM over the steps of an episode, and a linear layer (R2R in the paper's appendix)."""
+
+    def __init__(self, setup: QuerySetup, name: str) -> None:
+        inputs, hidden = setup.state_size + setup.actions + _TIME_SIZE, setup.hidden
+        self.horizon, self.hidden = setup.horizon, hidden
+        shapes = {"wx": (inputs, 4 * hidden), "wh": (hidden, 4 * hidden), "b": (4 * hidden,), "wo": (hidden, 2)}
+        bound = 1.0 / math.sqrt(hidden)
+        self.parameters: Parameters = {
+            key: initial_uniform(setup.streams, f"{name}.{key}", shape, bound)
+            for key, shape in {**shapes, "bo": (2,)}.items()
+        }
+        self.parameters["time"] = initial_normal(setup.streams, f"{name}.time", (setup.horizon + 1, _TIME_SIZE))
+
+    def begin(self, episodes: int) -> RecurrentSession:
+        """Starts with an empty memory."""
+        runs = self.parameters["b"].shape[0]
+        empty = self.parameters["b"].new_zeros(runs, episodes, self.hidden)
+        return RecurrentSession(self, empty, empty)
+
+    def over_episodes(self, episodes: Episodes) -> Tensor:
+        """[runs, episodes, T, 2]; the products with the inputs are taken for all steps at once."""
+        runs, batch, horizon = episodes.asked.shape
+        inputs = _episode_input(self.parameters["time"], episodes, self.horizon)
+        driven = linear(inputs.view(runs, batch * horizon, -1), self.parameters["wx"], self.parameters["b"])
+        driven = driven.view(runs, batch, horizon, -1)
+        memory = carried = driven.new_zeros(runs, batch, self.hidden)
+        outputs = []
+        for t in range(horizon):
+            memory, carried = self.turn(driven[:, :, t], memory, carried)
+            outputs.append(memory)
+        hidden = torch.stack(outputs, dim=2).view(runs, batch * horizon, -1)
+        return linear(hidden, self.parameters["wo"], self.parameters["bo"]).view(runs, batch, horizon, 2)
+
+    def turn(self, driven: Tensor, memory: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
+        """One step of the LSTM: what the input drives [runs, episodes, 4 hidden], and the memory before it."""
+        gates = torch.baddbmm(driven, memory, self.parameters["wh"])
+        keep, write, show = gates[..., : 3 * self.hidden].sigmoid().chunk(3, -1)
+        carried = keep * carried + write * gates[..., 3 * self.hidden :].tanh()
+        return show * carried.tanh(), carried
+
+
+class RecurrentSession:
+    """The memory of an LSTM during one batch of episodes."""
+
+    def __init__(self, network: RecurrentNetwork, memory: Tensor, carried: Tensor) -> None:
+        self._network, self._memory, self._carried = network, memory, carried
+
+    def logits(self, belief: Belief) -> Tensor:
+        """[runs, episodes, 2]; remembers the step."""
+        parameters = self._network.parameters
+        driven = linear(_step_input(parameters["time"], belief), parameters["wx"], parameters["b"])
+        self._memory, self._carried = self._network.turn(driven, self._memory, self._carried)
+        return linear(self._memory, parameters["wo"], parameters["bo"])
+
+
+def _step_input(time: Tensor, belief: Belief) -> Tensor:
+    """[runs, episodes, S + A + time]; `time` [runs, T + 1, size] embeds the number of steps left."""
+    now = time[:, belief.remaining].unsqueeze(1).expand(-1, belief.state.shape[1], -1)
+    return torch.cat([belief.state, belief.mean, now], dim=-1)
+
+
+def _episode_input(time: Tensor, episodes: Episodes, horizon: int) -> Tensor:
+    """[runs, episodes, T, S + A + time]"""
+    _, batch, steps = episodes.asked.shape
+    remaining = torch.arange(horizon, horizon - steps, -1)
+    now = time[:, remaining].unsqueeze(1).expand(-1, batch, -1, -1)
+    return torch.cat([episodes.state, episodes.mean, now], dim=-1)

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.nn import Parameters
-from apil.query.network import QueryNetwork
+from apil.query.network import NetworkQuerySession, query_network
 from apil.query.protocol import QueryLoss, QuerySetup
-from apil.types import Belief, Episodes
+from apil.types import Episodes
 
 
 def reference_queries(
@@ -72,7 +72,7 @@ class ProgressPrediction:
     executes_answer = True
 
     def __init__(self, setup: QuerySetup) -> None:
-        self._network = QueryNetwork(setup, "apil")
+        self._network = query_network(setup, "apil")
         self.parameters = self._network.parameters
         self._setup = setup
         self.memory: Parameters = {}
@@ -80,9 +80,11 @@ class ProgressPrediction:
             runs = len(setup.streams.seeds)
             self.memory = {name: torch.zeros(runs, dtype=torch.float64) for name in ("followed", "distance")}
 
-    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
+    def begin(self, episodes: int) -> NetworkQuerySession:
         """Samples the query action."""
-        return luck < self._network.at_step(belief).softmax(-1)[..., 1]
+        return NetworkQuerySession(
+            self._network.begin(episodes), lambda logits, luck: luck < logits.softmax(-1)[..., 1]
+        )
 
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Negative log-likelihood of the reference query actions, summed over steps, averaged over episodes.

@@ -23,6 +23,8 @@ class QuerySetup:
     thresholds: Tensor
     """[runs] float: the number to calibrate; NaN for policies that have none."""
     hidden: int = 100
+    recurrent: bool = False
+    """Query networks remember the steps of an episode."""
     sigma: float = 2.0
     """APIL: the factor by which the distance must shrink to count as progress."""
     epsilon: float = 0.0
@@ -43,6 +45,16 @@ class QueryLoss:
     """Named figures for the metrics, each [runs]."""
 
 
+class QuerySession(Protocol):
+    """A query policy during one batch of episodes."""
+
+    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
+        """[runs, episodes] bool; `luck` [runs, episodes] is uniform in (0, 1), for policies that sample.
+
+        Called once a step, in order.
+        """
+
+
 class QueryPolicy(Protocol):
     """Decides at each step whether to ask. A leading `runs` axis is an ordinary batch axis to it."""
 
@@ -53,8 +65,8 @@ class QueryPolicy(Protocol):
     memory: Parameters
     """What it keeps beside that, saved with a run; empty for most."""
 
-    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
-        """[runs, episodes] bool; `luck` [runs, episodes] is uniform in (0, 1), for policies that sample."""
+    def begin(self, episodes: int) -> QuerySession:
+        """Opens a batch of `episodes` episodes of every run; a policy that remembers nothing returns itself."""
 
     def loss(self, episodes: Episodes) -> QueryLoss | None:
         """Its own loss; None for fixed rules."""

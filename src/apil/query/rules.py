@@ -19,6 +19,10 @@ class Coin:
         self.memory: Parameters = {}
         self._probability = probability.unsqueeze(-1)
 
+    def begin(self, episodes: int) -> Coin:
+        """It remembers nothing."""
+        return self
+
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """`luck` lies strictly between 0 and 1, so 0 never asks and 1 always does."""
         return luck < self._probability
@@ -38,6 +42,10 @@ class UncertaintyThreshold:
         self.memory: Parameters = {}
         self._part = part
         self._thresholds = thresholds.unsqueeze(-1)
+
+    def begin(self, episodes: int) -> UncertaintyThreshold:
+        """It remembers nothing."""
+        return self
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """Deterministic: `luck` is not used."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from apil.errors import ApilError
 from apil.learning.collect import Agents, Step, collect
 from apil.types import Picture
@@ -35,10 +33,10 @@ def frames(agents: Agents, episodes: int, first: int = 0) -> list[Frame]:
     task = agents.task
 
     def watch_of(episode: int) -> Any:
-        def watch(state: Any, step: Step, action: Tensor) -> None:
+        def watch(state: Any, step: Step) -> None:
             if bool(step.live[0, 0]):
                 number = task.horizon - step.belief.remaining
-                caption = _caption(step, int(action[0, 0]), members, task.action_names)
+                caption = _caption(step, int(step.action[0, 0]), members, task.action_names)
                 asked = bool(step.asked[0, 0])
                 made.append(Frame(episode, number, task.picture(state, 0, 0), asked, caption))
 

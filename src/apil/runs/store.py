@@ -56,10 +56,11 @@ def load_run(folder: Path) -> tuple[RunConfig, Agents]:
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")
     expected = weights(agents, 0)
-    check_fits(expected, found[1], folder)
+    saved = {name: found[1].get(f"average.{name}", value) for name, value in found[1].items()}
+    check_fits(expected, saved, folder)
     with torch.no_grad():
         for name, view in expected.items():
-            view.copy_(found[1][name])
+            view.copy_(saved[name])
     return config, agents
 
 

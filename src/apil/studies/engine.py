@@ -147,10 +147,12 @@ def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, progress: Progr
         done = iterations
 
     trainer.train(trained)
-    evaluations = evaluate(trainer.agents, episodes)
-    models = teacher_models(trainer.agents, min(_WATCHED, episodes))
     for run, cell in enumerate(stack):
         save_run(runs / cell.folder, trainer, run)
+    agents = trainer.trained_agents()
+    evaluations = evaluate(agents, episodes)
+    models = teacher_models(agents, min(_WATCHED, episodes))
+    for run, cell in enumerate(stack):
         write_evaluation(runs / cell.folder, {**evaluations[run], "teacher_model": models[run]})
     progress(_EVALUATION * len(stack))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from apil.registry import Registry
 
 TASKS = Registry("task")
+TASK_MODELS: dict[str, str] = {}
+"""The model of each task whose observation is not a state vector; 'vector' for all others."""
 TASKS.register(
     "grid",
     "apil.tasks.grid:Grid",
