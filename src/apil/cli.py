@@ -329,10 +329,10 @@ def data_r2r(command: DataR2R) -> None:
     from apil.tasks.r2r.compile import compile_world
 
     with _progress() as progress:
-        bar = progress.add_task("reading", total=None)
+        bar = progress.add_task("reading", total=1)
 
         def tell(stage: str, done: int, total: int) -> None:
-            progress.update(bar, description=stage, completed=done, total=total if total > 1 else None)
+            progress.update(bar, description=stage, completed=done, total=total)
 
         path = compile_world(command.source, command.out, tell, command.image_features)
         progress.update(bar, description="compiled", completed=1, total=1)

@@ -226,3 +226,12 @@ def test_a_folder_without_the_files_is_told(run: Run, tmp_path: Path) -> None:
     _refused(run("r2r", "--from", "empty", "--out", "out"), ["empty", "connectivity/", "docs/guide"], tmp_path / "out")
     _refused(run("r2r", "--from", "none", "--out", "out"), ["none is not a folder"], tmp_path / "out")
     _refused(run("show", "empty"), ["r2r.safetensors does not exist", "apil data r2r"], tmp_path / "out")
+
+
+def test_a_place_that_cannot_be_written_is_told(run: Run, tmp_path: Path) -> None:
+    write_folder(tmp_path / "raw", made_up_files())
+    (tmp_path / "taken").write_text("a file")
+    done = run("r2r", "--from", "raw", "--out", "taken")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "Cannot write taken/r2r.safetensors" in done.err
+    assert (tmp_path / "taken").read_text() == "a file"
