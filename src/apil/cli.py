@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from apil.commands import Calibrate, Command, Doctor, Evaluate, Replay, Study, Train
+from apil.commands import Calibrate, Command, DataR2R, DataShow, Doctor, Evaluate, Replay, Study, Train
 from apil.config import RunConfig, positive
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
@@ -41,6 +41,10 @@ def main() -> None:
             calibrate(command)
         elif isinstance(command, Replay):
             replay(command)
+        elif isinstance(command, DataR2R):
+            data_r2r(command)
+        elif isinstance(command, DataShow):
+            data_show(command)
         elif isinstance(command, Doctor):
             doctor(command)
         else:
@@ -320,6 +324,40 @@ def replay(command: Replay) -> None:
         print("\n".join("  " + " ".join(row) for row in frame.picture.cells))
 
 
+def data_r2r(command: DataR2R) -> None:
+    """`apil data r2r`"""
+    from apil.tasks.r2r.compile import compile_world
+
+    with _progress() as progress:
+        bar = progress.add_task("reading", total=1)
+
+        def tell(stage: str, done: int, total: int) -> None:
+            progress.update(bar, description=stage, completed=done, total=total)
+
+        path = compile_world(command.source, command.out, tell, command.image_features)
+        progress.update(bar, description="compiled", completed=1, total=1)
+    data_show(DataShow(path))
+    _wrote(path)
+
+
+def data_show(command: DataShow) -> None:
+    """`apil data show`"""
+    from apil.tasks.r2r.summary import GRAPHS, differences, is_official, summary
+    from apil.tasks.r2r.world import World
+
+    world = World.open(command.data)
+    figures = summary(world)
+    _print_table("Graphs", figures[GRAPHS])
+    _print_columns("Splits", {name: figures[name] for name in world.splits})
+    lacking = [name for name in ("captions", "objects", "rooms", "glove", "images") if name not in world.features]
+    print(f"Vocabulary: {len(world.vocabulary)} words. Features: {', '.join(world.features) or 'none'}")
+    if lacking:
+        print(f"Not in the raw files: {', '.join(lacking)} (docs/guide/r2r.md says where to get them)")
+    if is_official(world):
+        told = [f"Not as published for R2R: {difference}" for difference in differences(figures)]
+        print("\n".join(told) or "All figures are as published for R2R.")
+
+
 def doctor(command: Doctor) -> None:
     """`apil doctor`"""
     from apil.runs.doctor import examine
@@ -374,6 +412,19 @@ def _print_table(title: str, figures: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in figures.items():
         table.add_row(name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value))
+    Console().print(table)
+
+
+def _print_columns(title: str, columns: dict[str, dict[str, float]]) -> None:
+    """Figures side by side; a column may lack some."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", *(name.replace("_", " ") for name in columns), title=title, title_justify="left")
+    for figure in dict.fromkeys(figure for column in columns.values() for figure in column):
+        values = [column.get(figure, "-") for column in columns.values()]
+        shown = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in values]
+        table.add_row(figure.replace("_", " "), *shown)
     Console().print(table)
 
 

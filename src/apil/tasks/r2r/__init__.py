@@ -1,0 +1,1 @@
+"""Room-to-Room: instructions followed on the navigation graphs of real houses."""
