@@ -23,6 +23,40 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class Panoramas:
+    """What can be seen at each place and read in each episode, for models that look it up by index.
+
+    V places, 8 directions (direction i is centred on heading 45 i degrees), D exits at most. Nothing here tells where
+    an exit leads, where the goal is, or how far.
+    """
+
+    tokens: Tensor
+    """[episodes of the data, L] long: the words of each instruction, 0 after the end."""
+    words: int
+    """W, the size of the vocabulary."""
+    glove: Tensor
+    """[W, 300] float: word vectors, zero where there is none."""
+    captions: Tensor | None
+    """[V, 8, C] int16: words of the captions, 0 is padding."""
+    objects: Tensor | None
+    """[V, 8, O] int16: words of the objects, 0 is padding."""
+    rooms: Tensor | None
+    """[V] long: the kind of room."""
+    room_names: int
+    """Kinds of rooms."""
+    images: Tensor | None
+    """[V, 8, F] half: image features."""
+    exits: Tensor
+    """[V, D] bool"""
+    heading: Tensor
+    """[V, D] float: of each exit, radians clockwise from +y."""
+    elevation: Tensor
+    """[V, D] float: radians above the horizon."""
+    length: Tensor
+    """[V, D] float: metres."""
+
+
+@dataclass(frozen=True)
 class Picture:
     """A state as a board of cells, for people."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from apil.learning.ask import Guard
 from apil.learning.collect import Agents
 from apil.learning.group import Group
 from apil.model.expectation import DENSE
+from apil.model.instruction import InstructionModel, InstructionSizes
 from apil.model.persona import ModelSizes, PersonaModel
 from apil.model.protocol import Model
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
@@ -21,6 +23,7 @@ from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
 from apil.tasks import TASK_MODELS, TASKS
 from apil.tasks.protocol import Task
+from apil.tasks.r2r.task import R2R
 from apil.teachers.committee import Committee, committee
 
 Part = TypeVar("Part")
@@ -62,11 +65,18 @@ def make_task(config: RunConfig) -> Task[Any]:
     """The task of a run."""
     factory = TASKS.load(config.task)
     known = list(signature(factory).parameters)
+    encoder = [f.name for f in fields(InstructionSizes)] if TASK_MODELS.get(config.task) == "instruction" else []
     for name in config.options:
-        if name not in known:
-            raise unknown_name(f"option of the task '{config.task}'", name, known)
-    task: Task[Any] = factory(**config.options)
+        if name not in known + encoder:
+            raise unknown_name(f"option of the task '{config.task}'", name, known + encoder)
+    task: Task[Any] = factory(**{name: value for name, value in config.options.items() if name in known})
     return task
+
+
+def _of_encoder(config: RunConfig) -> dict[str, Any]:
+    """The options that are sizes of the state encoder."""
+    names = {f.name for f in fields(InstructionSizes)}
+    return {name: value for name, value in config.options.items() if name in names}
 
 
 _TOO_LARGE = ("alloc", "Storage size", "Maximum allowed dimension", "array is too big")
@@ -101,11 +111,26 @@ def _build(configs: Sequence[RunConfig]) -> Agents:
 
 def _model(streams: Streams, task: Task[Any], configs: Sequence[RunConfig]) -> Model:
     first = configs[0]
+    teachers = len(committee_of(first).members)
+    if isinstance(task, R2R):
+        return InstructionModel(
+            streams,
+            task.panoramas,
+            teachers=teachers,
+            actions=task.actions,
+            horizon=task.horizon,
+            samples=first.samples if first.expectation == "monte-carlo" else 0,
+            hidden=first.hidden,
+            persona=first.persona,
+            dropout=first.dropout,
+            models=first.models,
+            sizes=InstructionSizes(**_of_encoder(first)),
+        )
     return PersonaModel(
         streams,
         state_size=task.state_size,
         actions=task.actions,
-        teachers=len(committee_of(first).members),
+        teachers=teachers,
         samples=[config.samples if config.expectation == "monte-carlo" else 0 for config in configs],
         sizes=ModelSizes(first.hidden, first.persona, first.dropout, first.models),
     )

@@ -17,3 +17,9 @@ TASKS.register(
     "apil.tasks.maze:Maze",
     "7 x 7 grid with walls, random start and goal, 20 steps; failure is possible",
 )
+TASKS.register(
+    "r2r",
+    "apil.tasks.r2r.task:R2R",
+    "Room-to-Room: follow an instruction through a house (the paper's); generated houses without --data",
+)
+TASK_MODELS["r2r"] = "instruction"

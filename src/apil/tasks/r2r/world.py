@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -130,6 +131,12 @@ class World:
             return cls(**_fields(about, tensors))
         except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
             raise ApilError(f"{file} is damaged or no compiled R2R file ({error}): {_AGAIN} anew.") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """A short name of the data: equal for files compiled from equal raw files into the same tables."""
+        said = json.dumps([SCHEMA, self.features, self.vocabulary, dict(self.sha256)], sort_keys=True)
+        return hashlib.sha256(said.encode()).hexdigest()[:12]
 
     def split(self, name: str) -> Split:
         """The episodes of a split."""

@@ -1,0 +1,405 @@
+"""The teacher persona-aware model of an agent that follows instructions.
+
+After the transformer of HANNA: an encoder reads the instruction; a decoder runs over the steps of the episode,
+attends to the steps before and to the text, and its outcome is the state s. The persona-conditioned policy is linear
+in (s, h): it gives a vector that is compared with those of the candidates, stop and the exits. Beside it, the words
+that the state looks for in the text are compared with the words shown in the direction of each exit.
+
+Acting keeps no gradient and caches keys and values; learning sees whole episodes in one causal pass.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from apil.errors import ApilError
+from apil.model.expectation import IdentitySampler
+from apil.model.panorama import Glance, Keep, glance, sight_parameters
+from apil.model.transformer import (
+    Drop,
+    Packing,
+    Text,
+    Weights,
+    affine,
+    attend,
+    decode,
+    decoder_parameters,
+    encode,
+    encoder_parameters,
+    heads_of,
+    linear_parameters,
+    norm,
+    norm_parameters,
+    packed_keys_values,
+)
+from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
+from apil.rng import Draws, Streams
+from apil.types import Belief, Episodes, Observation, Panoramas
+from apil.uncertainty import split_entropy
+
+FEATURES = ("geometry", "captions", "objects", "rooms", "images")
+"""What an agent can see; geometry it always sees."""
+_LEADING = 4
+"""Features of an observation before the flags of the exits: instruction, viewpoint, heading, last action."""
+
+
+@dataclass(frozen=True)
+class InstructionSizes:
+    """Sizes of the desk preset."""
+
+    width: int = 128
+    """d, of every token, candidate and state."""
+    text_layers: int = 1
+    step_layers: int = 2
+    heads: int = 4
+    words: int = 64
+    """Longer instructions are cut."""
+    branch_dropout: float = 0.1
+    """Of the branches of the transformer, in learning."""
+    word_dropout: float = 0.1
+    """Of words of the instruction and of what is shown, in learning."""
+    view_dropout: float = 0.3
+    """Of the vectors of directions, in learning."""
+    features: str = "captions,objects,rooms"
+    """What the agent sees beside the geometry, joined by commas; what the data lack is left out."""
+
+    def __post_init__(self) -> None:
+        for name in ("width", "text_layers", "step_layers", "heads", "words"):
+            if getattr(self, name) < 1:
+                raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name)}: give a number above 0.")
+        if self.width % self.heads:
+            raise ApilError(f"width {self.width} is not a multiple of heads {self.heads}: choose one that is.")
+        for name in self.features.split(","):
+            if name not in FEATURES:
+                raise ApilError(f"There is no feature '{name}': give some of {', '.join(FEATURES)}, joined by commas.")
+
+
+class InstructionModel:
+    """The model of one run: it is not stacked, its products are large enough alone."""
+
+    recurrent = True
+
+    def __init__(
+        self,
+        streams: Streams,
+        see: Panoramas,
+        *,
+        teachers: int,
+        actions: int,
+        horizon: int,
+        samples: int,
+        hidden: int,
+        persona: int,
+        dropout: float,
+        models: int,
+        sizes: InstructionSizes,
+    ) -> None:
+        """`samples` is N1, 0 for the exact expectation over identities; `models` is N2."""
+        assert len(streams.seeds) == 1
+        self.sizes, self.teachers, self.actions, self.models = sizes, teachers, actions, models
+        self.dropout, self.persona_size, self.state_size = dropout, persona, sizes.width
+        self.samples = torch.tensor([samples])
+        self.see = _only(see, sizes)
+        self._glove = _centred(see.glove)
+        size = sizes.width
+        made: Parameters = {
+            "word": initial_normal(streams, "word", (see.words, size)) * 0.1,
+            "text.at": initial_normal(streams, "text.at", (sizes.words, size)) * 0.1,
+            "step.at": initial_normal(streams, "step.at", (horizon, size)) * 0.1,
+            "persona": initial_normal(streams, "persona", (teachers, persona)),
+            "match": torch.ones(1, 1),
+            "sought.w": torch.eye(size).unsqueeze(0),
+        }
+        made |= linear_parameters(streams, "glove", see.glove.shape[1], size, bias=False)
+        made |= linear_parameters(streams, "text.in", size, size)
+        for layer in range(sizes.text_layers):
+            made |= encoder_parameters(streams, f"text.{layer}", size)
+        made |= norm_parameters(1, "text.n", size)
+        made |= sight_parameters(streams, self.see, size)
+        made |= norm_parameters(1, "around.n", size)
+        for name in ("last", "around.q", "look.q", "look.k"):
+            made |= linear_parameters(streams, name, size, size)
+        for layer in range(sizes.step_layers):
+            made |= decoder_parameters(streams, f"step.{layer}", size)
+        made |= norm_parameters(1, "state.n", size)
+        made |= linear_parameters(streams, "policy", size + persona, size)
+        self.policy = made
+        self.identity: Parameters = mlp_parameters(streams, "identity", (size, hidden, max(2, teachers)))
+
+    def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> InstructionSession:
+        """Draws N2 models and the identity samples for one batch of episodes."""
+        masks = draws.kept(self.dropout, self.models, self.state_size + self.persona_size)[0]
+        sampler = IdentitySampler.draw(draws, sample_draws, self.samples, episodes, horizon, self.models)
+        return InstructionSession(self, masks, sampler)
+
+    def weights(self) -> Weights:
+        """The weights without the runs axis."""
+        return {name: value[0] for name, value in self.policy.items()}
+
+    def identity_distribution(self, state: Tensor) -> Tensor:
+        """rho(k | s): [n, d] -> [n, K]."""
+        return mlp(self.identity, state.unsqueeze(0))[0, :, : self.teachers].softmax(-1)
+
+    def policies(self, observation: Observation) -> Tensor:
+        """pi(a | s, h(k)) without dropout in first states: [1, n, F] -> [1, n, K, A]."""
+        with torch.no_grad():
+            masks = torch.ones(1, self.state_size + self.persona_size)
+            session = InstructionSession(self, masks, None)
+            return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
+
+    def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
+        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the asked steps of the batch."""
+        batch = _Batch.of(episodes)
+        weights = self.weights()
+
+        def keep(rate: float, shape: tuple[int, ...]) -> Tensor:
+            return draws.kept(rate, *shape)[0]
+
+        state, seen, sought = self._whole_episodes(weights, batch, keep)
+        inputs = torch.cat([state, weights["persona"][batch.identity]], -1)
+        inputs = inputs * keep(self.dropout, tuple(inputs.shape))
+        wanted = affine(weights, "policy", inputs)
+        logits = _compare(weights, seen, wanted[seen.step], sought[seen.step])
+        place = seen.step * self.actions + seen.action
+        table = logits.new_full((len(state) * self.actions,), -torch.inf).index_copy(0, place, logits)
+        likelihood = table.view(-1, self.actions)
+        asked = batch.asked.nonzero().squeeze(-1)
+        count = max(1, len(asked))
+        policy = functional.cross_entropy(likelihood[asked], batch.action[asked], reduction="sum") / count
+        who = mlp(self.identity, batch.state.unsqueeze(0))[0, :, : self.teachers]
+        identity = functional.cross_entropy(who[asked], batch.identity[asked], reduction="sum") / count
+        return policy.unsqueeze(0), identity.unsqueeze(0)
+
+    def _whole_episodes(self, weights: Weights, batch: _Batch, keep: Keep) -> tuple[Tensor, Glance, Tensor]:
+        """States [rows, d], what was seen, and the words sought [rows, d] at all live steps, in one causal pass."""
+        drop = _dropping(keep, self.sizes.branch_dropout)
+        words = self.word_vectors(weights)
+        text, packing, bare = self.read(weights, words, batch.instruction, keep, drop)
+        rates = (self.sizes.word_dropout, self.sizes.view_dropout)
+        seen = glance(weights, self.see, words, batch.place, batch.heading, batch.flags, keep, rates)
+        # The live steps of an episode follow each other, so the row above holds the action that led here.
+        rows = torch.arange(len(batch.place))
+        lookup = torch.full((len(rows) * self.actions,), -1).index_copy(
+            0, seen.step * self.actions + seen.action, torch.arange(len(seen.step))
+        )
+        above = (rows - 1).clamp_min(0)
+        came = seen.candidates[lookup[above * self.actions + batch.last].clamp_min(0)]
+        came = torch.where((batch.time == 0).unsqueeze(-1), 0.0, came)
+        tokens = step_tokens(weights, seen, came, batch.time)
+        steps = Packing.of(batch.live)
+        table = steps.pad(tokens)
+        causal = torch.full((steps.width, steps.width), -torch.inf).triu(1)
+        for layer in range(self.sizes.step_layers):
+            reading = self.layer_text(weights, layer, text, packing)
+            table, _ = decode(weights, f"step.{layer}", table, None, causal, reading, drop)
+        table = norm(weights, "state.n", table)
+        sought = look_for(weights, table, *self.look_text(weights, text, bare, packing), packing.bias)
+        return steps.pack(table), seen, steps.pack(sought)
+
+    def word_vectors(self, weights: Weights) -> Tensor:
+        """[W, d]: known word vectors, projected, and what is learned of each word."""
+        return functional.linear(self._glove, weights["glove.w"]) + weights["word"]
+
+    def read(
+        self, weights: Weights, words: Tensor, instruction: Tensor, keep: Keep | None, drop: Drop
+    ) -> tuple[Tensor, Packing, Tensor]:
+        """Encodes the instructions [n]: packed tokens [rows, d], their packing, and their bare word vectors."""
+        tokens = self.see.tokens[instruction, : self.sizes.words]
+        tokens = tokens[:, : int((tokens > 0).sum(1).max())]
+        packing = Packing.of(tokens > 0)
+        flat = tokens.flatten()[packing.place]
+        if keep is not None and self.sizes.word_dropout:
+            flat = torch.where((keep(self.sizes.word_dropout, tuple(flat.shape)) > 0) | (flat <= 2), flat, 1)
+        bare = words.index_select(0, flat)
+        rows = affine(weights, "text.in", bare)
+        rows = rows + weights["text.at"].index_select(0, packing.place % packing.width)
+        for layer in range(self.sizes.text_layers):
+            rows = encode(weights, f"text.{layer}", rows, packing, self.sizes.heads, drop)
+        return norm(weights, "text.n", rows), packing, bare
+
+    def layer_text(self, weights: Weights, layer: int, text: Tensor, packing: Packing) -> Text:
+        """The text as a layer of the decoder reads it."""
+        keys, values = packed_keys_values(weights, f"step.{layer}.c", text, packing, self.sizes.heads)
+        return Text(keys, values, packing.bias)
+
+    def look_text(self, weights: Weights, text: Tensor, bare: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        """Keys and bare words [n, 1, L, d], from which a state picks the words it looks for."""
+        return packing.pad(affine(weights, "look.k", text)).unsqueeze(1), packing.pad(bare).unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Episodes as the rows of their live steps, R of them, episode after episode."""
+
+    instruction: Tensor
+    """[n] long"""
+    live: Tensor
+    """[n, T] bool"""
+    place: Tensor
+    heading: Tensor
+    last: Tensor
+    """[R] long: the action before."""
+    flags: Tensor
+    time: Tensor
+    """[R] long: the number of the step."""
+    asked: Tensor
+    action: Tensor
+    identity: Tensor
+    state: Tensor
+    """[R, d]: as it was at the time of acting, without gradient."""
+
+    @staticmethod
+    def of(episodes: Episodes) -> _Batch:
+        """From the episodes of one run."""
+        live = episodes.live[0]
+        features = episodes.features[0][live]
+        return _Batch(
+            instruction=episodes.features[0, :, 0, 0].long(),
+            live=live,
+            place=features[:, 1].long(),
+            heading=features[:, 2],
+            last=features[:, 3].long(),
+            flags=features[:, _LEADING:],
+            time=torch.arange(live.shape[1]).expand_as(live)[live],
+            asked=episodes.asked[0][live],
+            action=episodes.action[0][live],
+            identity=episodes.identity[0][live],
+            state=episodes.state[0][live],
+        )
+
+
+class InstructionSession:
+    """The models drawn for one batch of episodes, with the instruction and the steps so far cached."""
+
+    def __init__(self, model: InstructionModel, masks: Tensor, sampler: IdentitySampler | None) -> None:
+        """`masks` [N2, d + persona]: one model each."""
+        self._model, self._masks, self._sampler = model, masks, sampler
+        self._weights = model.weights()
+        self._words = model.word_vectors(self._weights)
+        self._steps: list[tuple[Tensor, Tensor] | None] = [None] * model.sizes.step_layers
+        self._seen: Glance | None = None
+        size = model.state_size
+        weight = self._weights["policy.w"]
+        # [N2, K, d]: the share of each persona in the vector that is sought, bias included.
+        personas = self._weights["persona"] * masks[:, None, size:]
+        self._of_persona = functional.linear(personas, weight[:, size:], self._weights["policy.b"])
+
+    def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
+        """The belief in the states of step `t`."""
+        assert self._sampler is not None
+        policies, state = self.mixture(observation, t)
+        identity = self._model.identity_distribution(state).unsqueeze(0)
+        weights = self._sampler.dense_weights(identity, self._model.models, t)
+        mean, uncertainty = split_entropy(policies.unsqueeze(0), weights, models=2, samples=3)
+        return Belief(state.unsqueeze(0), mean, identity, uncertainty, horizon - t)
+
+    def mixture(self, observation: Observation, t: int) -> tuple[Tensor, Tensor]:
+        """The policy of every model and teacher [n, N2, K, A], and the states [n, d]."""
+        features, weights = observation.features[0], self._weights
+        if t == 0:
+            self._read(features[:, 0].long())
+        seen = glance(
+            weights, self._model.see, self._words, features[:, 1].long(), features[:, 2], features[:, _LEADING:],
+            None, (0.0, 0.0),
+        )  # fmt: skip
+        tokens = step_tokens(weights, seen, self._came(features[:, 3].long(), len(features)), torch.tensor([t]))
+        table = tokens.unsqueeze(1)
+        for layer, text in enumerate(self._texts):
+            table, self._steps[layer] = decode(weights, f"step.{layer}", table, self._steps[layer], None, text, _same)
+        state = norm(weights, "state.n", table)
+        sought = look_for(weights, state, *self._look, self._bias)[:, 0]
+        self._seen = seen
+        return self._policies(state[:, 0], seen, sought), state[:, 0]
+
+    def _read(self, instruction: Tensor) -> None:
+        """Encodes the instructions, once an episode."""
+        model = self._model
+        text, packing, bare = model.read(self._weights, self._words, instruction, None, _same)
+        self._texts = [model.layer_text(self._weights, n, text, packing) for n in range(model.sizes.step_layers)]
+        self._look = model.look_text(self._weights, text, bare, packing)
+        self._bias = packing.bias
+
+    def _came(self, last: Tensor, count: int) -> Tensor:
+        """[n, d]: the candidate that was taken at the step before; zero before the first."""
+        before = self._seen
+        if before is None:
+            return self._words.new_zeros(count, self._words.shape[-1])
+        actions = self._model.actions
+        # An episode that ended long ago has a last action that may not exist where it stands; it is not looked at.
+        lookup = torch.zeros(count * actions, dtype=torch.long)
+        lookup[before.step * actions + before.action] = torch.arange(len(before.step))
+        return before.candidates[lookup[torch.arange(count) * actions + last]]
+
+    def _policies(self, state: Tensor, seen: Glance, sought: Tensor) -> Tensor:
+        """[n, N2, K, A]"""
+        model, count = self._model, len(state)
+        size = model.state_size
+        of_state = functional.linear(state.unsqueeze(1) * self._masks[:, :size], self._weights["policy.w"][:, :size])
+        wanted = (of_state.unsqueeze(2) + self._of_persona).flatten(1, 2)
+        place = seen.step * model.actions + seen.action
+        table = wanted.new_zeros(count * model.actions, size).index_copy(0, place, seen.candidates)
+        logits = wanted @ table.view(count, model.actions, size).transpose(1, 2) / math.sqrt(size)
+        match = _match(self._weights, seen, sought[seen.step])
+        bias = match.new_full((count * model.actions,), -torch.inf).index_copy(0, place, match)
+        logits = logits + bias.view(count, 1, model.actions)
+        return logits.softmax(-1).view(count, len(self._masks), model.teachers, model.actions)
+
+
+def step_tokens(weights: Weights, seen: Glance, came: Tensor, time: Tensor) -> Tensor:
+    """[n, d]: what enters the decoder at a step: the action that led here, the time, the room, and what of the
+    panorama these make the agent look at."""
+    tokens = affine(weights, "last", came) + weights["step.at"][time] + seen.here
+    around = norm(weights, "around.n", seen.around)
+    query = affine(weights, "around.q", tokens).unsqueeze(1)
+    score = (query @ around.transpose(1, 2) / math.sqrt(tokens.shape[-1])).softmax(-1)
+    return tokens + (score @ around).squeeze(1)
+
+
+def look_for(weights: Weights, table: Tensor, keys: Tensor, bare: Tensor, bias: Tensor) -> Tensor:
+    """[n, steps, d]: the bare words that the states pick from the text, turned a little."""
+    queries = heads_of(affine(weights, "look.q", table), 1)
+    return functional.linear(attend(queries, keys, bare, bias), weights["sought.w"])
+
+
+def _match(weights: Weights, seen: Glance, sought: Tensor) -> Tensor:
+    """[M]: how well the words shown towards each candidate fit the words that its state looks for."""
+    return (sought * seen.shown).sum(-1) * (weights["match"] / math.sqrt(sought.shape[-1]))
+
+
+def _compare(weights: Weights, seen: Glance, wanted: Tensor, sought: Tensor) -> Tensor:
+    """[M]: the logits of the candidates."""
+    return (wanted * seen.candidates).sum(-1) / math.sqrt(wanted.shape[-1]) + _match(weights, seen, sought)
+
+
+def _same(branch: Tensor) -> Tensor:
+    return branch
+
+
+def _dropping(keep: Keep, rate: float) -> Drop:
+    return (lambda branch: branch * keep(rate, tuple(branch.shape))) if rate else _same
+
+
+def _only(see: Panoramas, sizes: InstructionSizes) -> Panoramas:
+    """The panoramas without the features that the agent is not to see."""
+    shown = sizes.features.split(",")
+    return replace(
+        see,
+        captions=see.captions if "captions" in shown else None,
+        objects=see.objects if "objects" in shown else None,
+        rooms=see.rooms if "rooms" in shown else None,
+        images=see.images if "images" in shown else None,
+    )
+
+
+def _centred(glove: Tensor) -> Tensor:
+    """Word vectors without their common part and of one length, so that a product tells likeness; zero stays zero."""
+    known = glove.any(1, keepdim=True)
+    if not bool(known.any()):
+        return glove
+    centred = torch.where(known, glove - glove[known.squeeze(1)].mean(0), 0.0)
+    return 4.0 * functional.normalize(centred, dim=1)
