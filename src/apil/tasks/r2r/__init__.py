@@ -1,0 +1,1 @@
+"""R2R: following instructions through the rooms of a house."""
