@@ -55,6 +55,10 @@ def raw_files(houses: int, seed: int, tell: Callable[[int], None]) -> Iterator[t
     """The files of the raw layout one by one, by their path in it; `tell` hears how many houses are done."""
     if houses < 2:
         raise ApilError(f"houses is {houses}: give at least 2, since one is kept unseen for evaluation.")
+    return _raw_files(houses, seed, tell)
+
+
+def _raw_files(houses: int, seed: int, tell: Callable[[int], None]) -> Iterator[tuple[str, bytes]]:
     unseen = max(1, round(houses * _UNSEEN_SHARE))
     splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
     rooms = {}

@@ -28,13 +28,13 @@ def write_houses(out: Path, houses: int, seed: int, tell: Tell) -> Path:
     made, what was there stays.
     """
     _check_free(out)
-    first = raw_files(houses, seed, lambda done: tell("houses", done, houses))
+    files = raw_files(houses, seed, lambda done: tell("houses", done, houses))
+    made = not out.exists()
     try:
-        made = not out.exists()
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=_BEGUN, dir=out) as begun:
             new = Path(begun)
-            for name, data in first:
+            for name, data in files:
                 (new / name).parent.mkdir(parents=True, exist_ok=True)
                 (new / name).write_bytes(data)
             compile_world(new, new, tell)
