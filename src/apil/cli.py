@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from apil.commands import Calibrate, Command, Doctor, Evaluate, Replay, Study, Train
+from apil.commands import Calibrate, Command, DataR2R, DataShow, Doctor, Evaluate, Replay, Study, Train
 from apil.config import RunConfig, positive
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
@@ -41,6 +41,10 @@ def main() -> None:
             calibrate(command)
         elif isinstance(command, Replay):
             replay(command)
+        elif isinstance(command, DataR2R):
+            data_r2r(command)
+        elif isinstance(command, DataShow):
+            data_show(command)
         elif isinstance(command, Doctor):
             doctor(command)
         else:
@@ -318,6 +322,40 @@ def replay(command: Replay) -> None:
     for frame in shown:
         print(f"episode {frame.episode}, step {frame.step}: {frame.caption}")
         print("\n".join("  " + " ".join(row) for row in frame.picture.cells))
+
+
+def data_r2r(command: DataR2R) -> None:
+    """`apil data r2r`"""
+    from apil.tasks.r2r.compile import compile_world
+
+    with _progress() as progress:
+        bar = progress.add_task("reading", total=None)
+
+        def tell(stage: str, done: int, total: int) -> None:
+            progress.update(bar, description=stage, completed=done, total=total if total > 1 else None)
+
+        path = compile_world(command.source, command.out, tell, command.image_features)
+        progress.update(bar, description="compiled", completed=1, total=1)
+    data_show(DataShow(path))
+    _wrote(path)
+
+
+def data_show(command: DataShow) -> None:
+    """`apil data show`"""
+    from apil.tasks.r2r.summary import is_official, summary
+    from apil.tasks.r2r.world import World
+
+    world = World.open(command.data)
+    strange = []
+    for title, figures in summary(world).items():
+        _print_table(title.replace("_", " "), {figure.name: figure.value for figure in figures})
+        strange += [f"{title}: {figure.told}" for figure in figures if not figure.fits]
+    lacking = [name for name in ("captions", "objects", "rooms", "glove", "images") if name not in world.features]
+    print(f"Vocabulary: {len(world.vocabulary)} words. Features: {', '.join(world.features) or 'none'}")
+    if lacking:
+        print(f"Not in the raw files: {', '.join(lacking)} (docs/guide/r2r.md says where to get them)")
+    if is_official(world):
+        print("\n".join(f"Not as published: {line}" for line in strange) or "All figures are as published for R2R.")
 
 
 def doctor(command: Doctor) -> None:

@@ -144,6 +144,26 @@ class Replay:
 
 
 @dataclass(frozen=True)
+class DataR2R:
+    """Check the public Room-to-Room files and compile them into one file; see docs/guide/r2r.md."""
+
+    source: Annotated[Path, tyro.conf.arg(name="from")]
+    """Folder with connectivity/, annotations/ and so on, or with their packed archives (*.tar.xz)."""
+    out: Path = Path("data/r2r")
+    """Folder for r2r.safetensors."""
+    image_features: Path | None = None
+    """36-view image features: a .tsv file, or .h5 / .hdf5 with scan_viewpoint keys. Pooled to 8 directions."""
+
+
+@dataclass(frozen=True)
+class DataShow:
+    """Show what a compiled file holds."""
+
+    data: tyro.conf.Positional[Path] = Path("data/r2r")
+    """The file, or its folder."""
+
+
+@dataclass(frozen=True)
 class Doctor:
     """Check the installation and say what to do about what is missing."""
 
@@ -156,12 +176,18 @@ class List:
     """Show tasks, teachers and query policies."""
 
 
+DataCommand = Union[  # noqa: UP007 (tyro reads the annotations of a Union)
+    Annotated[DataR2R, tyro.conf.subcommand("r2r")],
+    Annotated[DataShow, tyro.conf.subcommand("show")],
+]
+
 Command = Union[  # noqa: UP007 (tyro reads the annotations of a Union)
     Annotated[Train, tyro.conf.subcommand("train")],
     Annotated[Evaluate, tyro.conf.subcommand("evaluate")],
     Annotated[Study, tyro.conf.subcommand("study")],
     Annotated[Calibrate, tyro.conf.subcommand("calibrate")],
     Annotated[Replay, tyro.conf.subcommand("replay")],
+    Annotated[DataCommand, tyro.conf.subcommand("data", description="Prepare the data of a task.")],
     Annotated[Doctor, tyro.conf.subcommand("doctor")],
     Annotated[List, tyro.conf.subcommand("list")],
 ]

@@ -1,1 +1,1 @@
-"""R2R: following instructions through the rooms of a house."""
+"""Room-to-Room: instructions followed on the navigation graphs of real houses."""

@@ -1,0 +1,100 @@
+"""Where raw files come from: a folder, or a folder of packed archives that are read in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import lzma
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from apil.errors import ApilError
+
+FOLDERS = ("connectivity", "annotations", "captions", "objects", "rooms", "derived", "embeddings")
+"""The top folders of the raw layout that are looked at."""
+
+
+class Source:
+    """Raw files by their path in the layout, for example `annotations/R2R_train.json`.
+
+    Remembers the checksum of each file that was read, so that a compiled file can say what it was made from.
+    """
+
+    def __init__(self, folder: Path, files: Mapping[str, Path | bytes]) -> None:
+        self.folder = folder
+        self._files = files
+        self.sha256: dict[str, str] = {}
+        """Of each file read so far."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    def under(self, folder: str) -> list[str]:
+        """The files right in a folder of the layout, sorted; empty where there is no such folder."""
+        return sorted(name for name in self._files if name.rpartition("/")[0] == folder)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file."""
+        found = self._files.get(name)
+        if found is None:
+            raise ApilError(f"{self.folder} lacks {name}: unpack or download it again (docs/guide/r2r.md).")
+        try:
+            data = found if isinstance(found, bytes) else found.read_bytes()
+        except OSError as error:
+            raise ApilError(f"Cannot read {found!s}: {error.strerror}. Check its permissions.") from error
+        self.sha256[name] = hashlib.sha256(data).hexdigest()
+        return data
+
+    def text(self, name: str) -> str:
+        """A text file, UTF-8."""
+        try:
+            return self.read(name).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.bad(name, f"byte {error.start} is not UTF-8 text") from error
+
+    def json(self, name: str, kind: type) -> Any:
+        """The value of a JSON file, which must be a `list` or a `dict`."""
+        try:
+            value = json.loads(self.text(name))
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise self.bad(name, f"it is not whole JSON ({error})") from error
+        if not isinstance(value, kind):
+            raise self.bad(name, f"a {type(value).__name__} stands where a {kind.__name__} is expected")
+        return value
+
+    def bad(self, name: str, why: str) -> ApilError:
+        """The error for a file that cannot be used."""
+        return ApilError(f"{name} in {self.folder}: {why}. Copy or download the file again (docs/guide/r2r.md).")
+
+
+def open_source(folder: Path) -> Source:
+    """The raw files of a folder: as they are where it holds `connectivity/`, else from its `*.tar.xz` archives."""
+    if not folder.is_dir():
+        raise ApilError(f"{folder} is not a folder: give the folder that holds the R2R files, or their archives.")
+    if (folder / "connectivity").is_dir():
+        paths = (path for top in FOLDERS for path in (folder / top).rglob("*") if path.is_file())
+        return Source(folder, {path.relative_to(folder).as_posix(): path for path in paths})
+    archives = [path for path in sorted(folder.glob("*.tar.xz")) if path.name.startswith(FOLDERS)]
+    if not archives:
+        raise ApilError(f"{folder} holds neither connectivity/ nor *.tar.xz archives: see docs/guide/r2r.md.")
+    files: dict[str, Path | bytes] = {}
+    for archive in archives:
+        files.update(_unpacked(archive))
+    return Source(folder, files)
+
+
+def _unpacked(archive: Path) -> dict[str, bytes]:
+    """The files of an archive. It is decompressed whole first: only that notices every truncation."""
+    try:
+        content = lzma.decompress(archive.read_bytes())
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
+            members = [member for member in tar if member.isfile()]
+            opened = {member.name.removeprefix("./"): tar.extractfile(member) for member in members}
+            return {name: file.read() for name, file in opened.items() if file is not None}
+    except (lzma.LZMAError, EOFError, tarfile.TarError) as error:
+        raise ApilError(f"{archive} is truncated or damaged ({error}): copy or download the archive again.") from error
+    except OSError as error:
+        raise ApilError(f"Cannot read {archive}: {error.strerror or error}. Check its permissions.") from error

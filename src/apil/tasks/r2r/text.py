@@ -1,0 +1,61 @@
+"""Words: the tokenizer and the vocabulary that instructions, captions, objects and rooms share."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+PAD, UNKNOWN, END = 0, 1, 2
+SPECIAL = ("<pad>", "<unk>", "<eos>")
+"""The first three words of every vocabulary."""
+TOKENS = 80
+"""An instruction is cut to this many tokens, its <eos> included."""
+LEAST_IN_INSTRUCTIONS = 3
+"""Occurrences in train instructions that make a word one of the vocabulary."""
+LEAST_IN_SIGHTS = 20
+"""Occurrences in the captions, objects and rooms of train scans that do."""
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+_STOP_WORDS = """
+    a an the this that these those it its they them their there here he she his her him who which what
+    and or but nor as if than then so of in on at to from by with without for into onto over under above below
+    through across along against between among around about near next beside behind up down out off away
+    is are was were be been being has have had having do does did can could may might will would
+    also both each every some any all other another one more most such various several many few
+    appears appear appearing seems seem consists consist consisting contains contain containing depicts depict
+    depicting describes features feature featuring includes include including shows show showing shown
+    scene image photo view views visible seen present located situated middle top while
+    not no very s t
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+"""Words that say nothing of what is to be seen in a direction."""
+
+
+def tokenize(text: str) -> list[str]:
+    """Lower case; a run of letters, digits and underscores is a token, and so is each other mark; blanks part them."""
+    return _TOKEN.findall(text.lower())
+
+
+def content_words(texts: Iterable[str]) -> list[str]:
+    """The distinct words of some texts in the order they come, without stop words, marks and numbers."""
+    words = (word for text in texts for word in tokenize(text))
+    return list(dict.fromkeys(word for word in words if word.isalpha() and word not in STOP_WORDS))
+
+
+def vocabulary(instructions: Counter[str], sights: Counter[str]) -> tuple[str, ...]:
+    """The special words; then the words of instructions, then those of sights alone: the most frequent first."""
+    first = _frequent(instructions, LEAST_IN_INSTRUCTIONS)
+    known = set(first)
+    return (*SPECIAL, *first, *(word for word in _frequent(sights, LEAST_IN_SIGHTS) if word not in known))
+
+
+def _frequent(counts: Counter[str], least: int) -> list[str]:
+    kept = [(word, count) for word, count in counts.items() if count >= least]
+    return [word for word, _ in sorted(kept, key=lambda item: (-item[1], item[0]))]
+
+
+def encode(tokens: Sequence[str], index: dict[str, int]) -> list[int]:
+    """The ids of an instruction's tokens, cut, with <eos> at the end."""
+    return [index.get(token, UNKNOWN) for token in tokens[: TOKENS - 1]] + [END]
