@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from apil.errors import ApilError
@@ -95,7 +96,6 @@ def _connectivity(house: House) -> list[dict[str, Any]]:
         walkable = set(graph.neighbours[i])
         # Camera axes: x to the east, y down, looking north.
         pose = [1, 0, 0, round(point.x, 5), 0, 0, 1, round(point.y, 5), 0, -1, 0, round(point.z, 5), 0, 0, 0, 1]
-        others = [house.graph.points[j] for j in range(count)]
         entries.append(
             {
                 "image_id": house.ids[i],
@@ -103,7 +103,7 @@ def _connectivity(house: House) -> list[dict[str, Any]]:
                 "included": True,
                 "visible": [
                     j != i and (j in walkable or any(graph.sees(i, other.x, other.y, room) for room in other.rooms))
-                    for j, other in enumerate(others)
+                    for j, other in enumerate(graph.points)
                 ],
                 "unobstructed": [j in walkable for j in range(count)],
                 "height": EYE,
@@ -144,7 +144,7 @@ def _annotations(house: House, seed: int, unseen: bool) -> dict[str, list[dict[s
 def _annotation(dice: Dice, house: House, path: tuple[int, ...]) -> dict[str, Any]:
     heading = round(dice.uniform(0, 2 * math.pi), 3)
     legs, end = describe_path(house.graph, house.seen, path, heading)
-    lengths = [house.graph.length(a, b) for a, b in zip(path, path[1:], strict=False)]
+    lengths = [house.graph.length(a, b) for a, b in pairwise(path)]
     return {
         "distance": round(sum(lengths), 2),
         "scan": house.name,

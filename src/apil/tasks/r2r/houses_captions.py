@@ -96,9 +96,10 @@ def _three_rows(dice: Dice, inside: Sequence[Sight], room: str) -> str:
         if not dice.chance(_OMITTED):
             by_row["middle" if s.thing is None else HEIGHTS.get(s.thing.noun, "middle")].append(_phrase(dice, s))
     name = _room_name(dice, room)
+    a_room = article(name)
     bare = {
         "down": dice.choose(("a wooden floor", "a tiled floor", "a floor with a carpet", "the floor of a room")),
-        "middle": dice.choose((f"a wall in {article(name)}", f"the wall of {article(name)}", f"part of {article(name)}")),
+        "middle": dice.choose((f"a wall in {a_room}", f"the wall of {a_room}", f"part of {a_room}")),
         "top": dice.choose(("a white ceiling", "a ceiling with a light", "the upper part of a wall")),
     }
     return "\n".join(f"{row}: {_row(dice, by_row[row][:4], name, bare[row])}" for row in by_row)

@@ -1,4 +1,4 @@
-"""Generated houses on disk: the raw files with the compiled file beside them, and the default set in the user's cache."""
+"""Generated houses on disk: raw files with the compiled file beside them; the default set in the user's cache."""
 
 from __future__ import annotations
 

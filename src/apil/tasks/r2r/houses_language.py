@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from apil.tasks.r2r.houses_dice import Dice
 from apil.tasks.r2r.houses_paths import End, Leg
@@ -67,7 +68,7 @@ PLAIN = Style(turns=1.0, rooms=0.0, landmarks=0.0, straight=1.0, sides=0.0)
 def instruct(dice: Dice, legs: Sequence[Leg], end: End, style: Style) -> str:
     """An instruction for the path. What it says is true of the path; what it leaves out is up to the style."""
     clauses = [_first(dice, legs[0], style)]
-    for before, leg in zip(legs, legs[1:], strict=False):
+    for before, leg in pairwise(legs):
         if not _on_stairs(leg):
             clauses += _later(dice, leg, style)
         elif not _on_stairs(before):

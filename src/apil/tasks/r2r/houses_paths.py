@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from apil.tasks.r2r.houses_captions import Sight, turned
 from apil.tasks.r2r.houses_dice import Dice
@@ -76,7 +77,7 @@ def describe_path(
     rooms = [room.kind for room in graph.plan.rooms]
     inside = _rooms_along(graph, path)
     legs = []
-    for step, (a, b) in enumerate(zip(path, path[1:], strict=False)):
+    for step, (a, b) in enumerate(pairwise(path)):
         ahead = graph.heading(a, b)
         before, after = inside[step], inside[step + 1]
         legs.append(
