@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 
 from apil.learning.build import configure_torch
+from apil.tasks.r2r.compile import compile_world
+from apil.tasks.r2r.world import World
 
 # A slow machine is no failure.
 settings.register_profile("apil", deadline=None)
@@ -19,3 +24,19 @@ def _torch() -> None:
     The second is a setting of the processor: strategies of Hypothesis need `allow_subnormal=False`.
     """
     configure_torch()
+
+
+@pytest.fixture(scope="session")
+def r2r_raw() -> Path:
+    """The public Room-to-Room files, which are not part of the repository."""
+    beside = Path(__file__).parents[1] / ".." / "shared" / "r2r" / "packed"
+    folder = Path(os.environ.get("APIL_R2R_RAW", beside))
+    if not folder.is_dir():
+        pytest.skip("needs the public R2R files: set APIL_R2R_RAW to their folder (docs/guide/r2r.md)")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def r2r_world(r2r_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The real world, compiled."""
+    return World.open(compile_world(r2r_raw, tmp_path_factory.mktemp("r2r"), lambda stage, done, total: None))

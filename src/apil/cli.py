@@ -353,10 +353,10 @@ def data_houses(command: DataHouses) -> None:
 def _stages() -> Iterator[Callable[[str, int, int], None]]:
     """A progress bar for work that tells what it is doing, and how much of how much is done."""
     with _progress() as progress:
-        bar = progress.add_task("reading", total=None)
+        bar = progress.add_task("reading", total=1)
 
         def tell(stage: str, done: int, total: int) -> None:
-            progress.update(bar, description=stage, completed=done, total=total if total > 1 else None)
+            progress.update(bar, description=stage, completed=done, total=total)
 
         yield tell
         progress.update(bar, description="compiled", completed=1, total=1)
@@ -364,20 +364,20 @@ def _stages() -> Iterator[Callable[[str, int, int], None]]:
 
 def data_show(command: DataShow) -> None:
     """`apil data show`"""
-    from apil.tasks.r2r.summary import is_official, summary
+    from apil.tasks.r2r.summary import GRAPHS, differences, is_official, summary
     from apil.tasks.r2r.world import World
 
     world = World.open(command.data)
-    strange = []
-    for title, figures in summary(world).items():
-        _print_table(title.replace("_", " "), {figure.name: figure.value for figure in figures})
-        strange += [f"{title}: {figure.told}" for figure in figures if not figure.fits]
+    figures = summary(world)
+    _print_table("Graphs", figures[GRAPHS])
+    _print_columns("Splits", {name: figures[name] for name in world.splits})
     lacking = [name for name in ("captions", "objects", "rooms", "glove", "images") if name not in world.features]
     print(f"Vocabulary: {len(world.vocabulary)} words. Features: {', '.join(world.features) or 'none'}")
     if lacking:
         print(f"Not in the raw files: {', '.join(lacking)} (docs/guide/r2r.md says where to get them)")
     if is_official(world):
-        print("\n".join(f"Not as published: {line}" for line in strange) or "All figures are as published for R2R.")
+        told = [f"Not as published for R2R: {difference}" for difference in differences(figures)]
+        print("\n".join(told) or "All figures are as published for R2R.")
 
 
 def doctor(command: Doctor) -> None:
@@ -434,6 +434,19 @@ def _print_table(title: str, figures: dict[str, Any]) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in figures.items():
         table.add_row(name.replace("_", " "), f"{value:.4f}" if isinstance(value, float) else str(value))
+    Console().print(table)
+
+
+def _print_columns(title: str, columns: dict[str, dict[str, float]]) -> None:
+    """Figures side by side; a column may lack some."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("", *(name.replace("_", " ") for name in columns), title=title, title_justify="left")
+    for figure in dict.fromkeys(figure for column in columns.values() for figure in column):
+        values = [column.get(figure, "-") for column in columns.values()]
+        shown = [f"{value:.3f}" if isinstance(value, float) else str(value) for value in values]
+        table.add_row(figure.replace("_", " "), *shown)
     Console().print(table)
 
 

@@ -37,7 +37,9 @@ def made_up_files() -> Files:
         "connectivity/beta_connectivity.json": _graph(BETA, BETA_EDGES),
         "connectivity/scans.txt": "alpha\nbeta\n",
         "annotations/R2R_train.json": [
-            _path(1, "alpha", "a0 a1 a2 a3", "Walk past the bed, then STOP.", "Walk past the 2nd bed!", "Go to the door."),
+            _path(
+                1, "alpha", "a0 a1 a2 a3", "Walk past the bed, then STOP.", "Walk past the 2nd bed!", "Go to the door."
+            ),
             _path(2, "alpha", "a3 a4 a1", "Walk past the door and stop.", "Go past the zebra. Stop at the door."),
         ],
         "annotations/R2R_val_seen.json": [_path(3, "alpha", "a2 a1 a0", "Walk past the unicorn.")],

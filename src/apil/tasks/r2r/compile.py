@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
 
 from apil.errors import ApilError
-from apil.tasks.r2r.features import glove_table, instruction_counts, room_table, sight_counts, sight_tables
+from apil.tasks.r2r.features import glove_table, instruction_counts, room_table, seen_words, sight_counts, sight_tables
 from apil.tasks.r2r.graph import graph_tables
 from apil.tasks.r2r.images import image_table
 from apil.tasks.r2r.layout import BLIP, BOXES, LISTS, SUMMARY, Annotation, Graph, Raw, Tell, read_layout
@@ -35,16 +37,16 @@ def compile_world(folder: Path, out: Path, tell: Tell, image_features: Path | No
     _check_paths(source, raw)
     tell("graphs", 0, 1)
     arrays = graph_tables(list(raw.graphs.values()))
+    seen = seen_words(raw, tell)
     tell("words", 0, 1)
-    words = vocabulary(instruction_counts(raw), sight_counts(raw))
+    words = vocabulary(instruction_counts(raw), sight_counts(raw, seen))
     if len(words) > np.iinfo(np.int16).max:
         raise ApilError(f"{folder} has {len(words)} frequent words, more than word ids can name: use fewer texts.")
     index = {word: at for at, word in enumerate(words)}
     metadata = _metadata(raw, words)
     for split, paths in raw.splits.items():
         arrays.update(_split_tables(split, paths, raw, index))
-    tell("captions and objects", 0, 1)
-    arrays.update(sight_tables(raw, index))
+    arrays.update(sight_tables(seen, index))
     arrays["room"], metadata["room_names"] = room_table(raw)
     arrays["glove"], arrays["has_glove"] = glove_table(raw, words)
     if image_features is not None:
@@ -144,23 +146,27 @@ def _numbers(raw: Raw) -> dict[tuple[str, str], int]:
 
 def _write(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     """A new file beside `path`, made durable, then moved into place."""
-    from safetensors.numpy import save_file
-
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     # One entry: several would stand in the header in no fixed order.
     header = {METADATA: json.dumps(metadata, ensure_ascii=False)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, new, metadata=header)
-        for place in (new, path.parent):
-            handle = os.open(place, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        _sync(new)
         new.replace(path)
-    except OSError as error:
-        raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
+        _sync(path.parent)
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ApilError(f"Cannot write {path}: {why}. Check space and permissions, or choose another --out.") from error
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Makes what was written to a file, or renamed in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

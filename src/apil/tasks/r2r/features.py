@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apil.tasks.r2r.layout import DIRECTIONS, Raw, Sight
+from apil.tasks.r2r.layout import DIRECTIONS, Raw, Sight, Tell
 from apil.tasks.r2r.text import content_words, tokenize
 
 CAPTION_WORDS = 24
@@ -25,14 +26,40 @@ def instruction_counts(raw: Raw) -> Counter[str]:
     return Counter(token for text in texts for token in tokenize(text))
 
 
-def sight_counts(raw: Raw) -> Counter[str]:
+@dataclass(frozen=True)
+class Seen:
+    """The words of one direction of a viewpoint."""
+
+    captions: list[str]
+    """Distinct content words."""
+    objects: list[tuple[str, float]]
+    """Distinct words of objects with their metres, NaN unknown."""
+
+
+SeenWords = dict[str, list[list[Seen]]]
+"""By scan; for each viewpoint, 8 directions."""
+
+
+def seen_words(raw: Raw, tell: Tell) -> SeenWords:
+    """The words of everything that can be seen."""
+    words: SeenWords = {}
+    for scan, sights in raw.sights.items():
+        tell("captions and objects", len(words), len(raw.sights))
+        words[scan] = [
+            [Seen(caption_words(sight, direction), object_words(sight, direction)) for direction in range(DIRECTIONS)]
+            for sight in sights
+        ]
+    return words
+
+
+def sight_counts(raw: Raw, seen: SeenWords) -> Counter[str]:
     """How often each word occurs as a caption, object or room word of a direction of a viewpoint of a train scan."""
     counts: Counter[str] = Counter()
     for scan in sorted({annotation.scan for annotation in raw.splits["train"]}):
-        for sight in raw.sights[scan]:
-            for direction in range(DIRECTIONS):
-                counts.update(caption_words(sight, direction))
-                counts.update(word for word, _ in object_words(sight, direction))
+        for directions in seen[scan]:
+            for direction in directions:
+                counts.update(direction.captions)
+                counts.update(word for word, _ in direction.objects)
         for letter in raw.rooms.get(scan, ()):
             counts.update(content_words([raw.room_names[letter]]))
     return counts
@@ -61,28 +88,23 @@ def object_words(sight: Sight, direction: int) -> list[tuple[str, float]]:
     return list(words.items())
 
 
-def sight_tables(raw: Raw, index: dict[str, int]) -> dict[str, NDArray[np.generic]]:
+def sight_tables(seen: SeenWords, index: dict[str, int]) -> dict[str, NDArray[np.generic]]:
     """captions [V, 8, C] int16; objects [V, 8, O] int16; object_distance [V, 8, O] float16 metres, NaN unknown.
 
     Words outside the vocabulary are left out; 0 is padding.
     """
-    count = sum(len(sights) for sights in raw.sights.values())
-    captions = np.zeros((count, DIRECTIONS, CAPTION_WORDS), dtype=np.int16)
-    objects = np.zeros((count, DIRECTIONS, OBJECT_WORDS), dtype=np.int16)
-    distance = np.full((count, DIRECTIONS, OBJECT_WORDS), np.nan, dtype=np.float16)
-    for at, sight in enumerate(_all_sights(raw)):
-        for direction in range(DIRECTIONS):
-            known = [index[word] for word in caption_words(sight, direction) if word in index][:CAPTION_WORDS]
-            captions[at, direction, : len(known)] = known
-            things = [(index[w], metres) for w, metres in object_words(sight, direction) if w in index][:OBJECT_WORDS]
-            objects[at, direction, : len(things)] = [word for word, _ in things]
-            distance[at, direction, : len(things)] = [metres for _, metres in things]
+    viewpoints = [directions for scan in seen.values() for directions in scan]
+    captions = np.zeros((len(viewpoints), DIRECTIONS, CAPTION_WORDS), dtype=np.int16)
+    objects = np.zeros((len(viewpoints), DIRECTIONS, OBJECT_WORDS), dtype=np.int16)
+    distance = np.full((len(viewpoints), DIRECTIONS, OBJECT_WORDS), np.nan, dtype=np.float16)
+    for at, directions in enumerate(viewpoints):
+        for k, direction in enumerate(directions):
+            known = [index[word] for word in direction.captions if word in index][:CAPTION_WORDS]
+            captions[at, k, : len(known)] = known
+            things = [(index[word], metres) for word, metres in direction.objects if word in index][:OBJECT_WORDS]
+            objects[at, k, : len(things)] = [word for word, _ in things]
+            distance[at, k, : len(things)] = [metres for _, metres in things]
     return {"captions": captions, "objects": objects, "object_distance": distance}
-
-
-def _all_sights(raw: Raw) -> Iterator[Sight]:
-    for sights in raw.sights.values():
-        yield from sights
 
 
 def room_table(raw: Raw) -> tuple[NDArray[np.int64], tuple[str, ...]]:
