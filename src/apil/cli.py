@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from apil.commands import Calibrate, Command, DataR2R, DataShow, Doctor, Evaluate, Replay, Study, Train
+from apil.commands import Calibrate, Command, DataHouses, DataR2R, DataShow, Doctor, Evaluate, Replay, Study, Train
 from apil.config import RunConfig, positive
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
@@ -43,6 +43,8 @@ def main() -> None:
             replay(command)
         elif isinstance(command, DataR2R):
             data_r2r(command)
+        elif isinstance(command, DataHouses):
+            data_houses(command)
         elif isinstance(command, DataShow):
             data_show(command)
         elif isinstance(command, Doctor):
@@ -328,16 +330,36 @@ def data_r2r(command: DataR2R) -> None:
     """`apil data r2r`"""
     from apil.tasks.r2r.compile import compile_world
 
+    with _stages() as tell:
+        path = compile_world(command.source, command.out, tell, command.image_features)
+    data_show(DataShow(path))
+    _wrote(path)
+
+
+def data_houses(command: DataHouses) -> None:
+    """`apil data houses`"""
+    from apil.tasks.r2r.houses_folder import write_houses
+    from apil.tasks.r2r.world import World
+
+    with _stages() as tell:
+        path = write_houses(command.out, command.houses, command.seed, tell)
+    world = World.open(path)
+    paths = ", ".join(f"{int(split.path_index.max()) + 1} {name}" for name, split in world.splits.items())
+    print(f"{len(world.scans)} houses with {len(world.viewpoints)} viewpoints; paths: {paths}")
+    _wrote(path)
+
+
+@contextmanager
+def _stages() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar for work that tells what it is doing, and how much of how much is done."""
     with _progress() as progress:
         bar = progress.add_task("reading", total=1)
 
         def tell(stage: str, done: int, total: int) -> None:
             progress.update(bar, description=stage, completed=done, total=total)
 
-        path = compile_world(command.source, command.out, tell, command.image_features)
+        yield tell
         progress.update(bar, description="compiled", completed=1, total=1)
-    data_show(DataShow(path))
-    _wrote(path)
 
 
 def data_show(command: DataShow) -> None:

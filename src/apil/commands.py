@@ -156,6 +156,18 @@ class DataR2R:
 
 
 @dataclass(frozen=True)
+class DataHouses:
+    """Generate houses with paths and instructions in the formats of R2R, and compile them."""
+
+    out: Path = Path("data/houses")
+    """Folder for the raw files and r2r.safetensors; replaced if it holds generated houses, refused if anything else."""
+    houses: int = 20
+    """How many; the last fifth of them is kept unseen for evaluation."""
+    seed: int = 0
+    """Another seed gives other houses."""
+
+
+@dataclass(frozen=True)
 class DataShow:
     """Show what a compiled file holds."""
 
@@ -178,6 +190,7 @@ class List:
 
 DataCommand = Union[  # noqa: UP007 (tyro reads the annotations of a Union)
     Annotated[DataR2R, tyro.conf.subcommand("r2r")],
+    Annotated[DataHouses, tyro.conf.subcommand("houses")],
     Annotated[DataShow, tyro.conf.subcommand("show")],
 ]
 
