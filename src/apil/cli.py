@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from shlex import join, quote
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import tyro
 
 from apil.commands import Calibrate, Command, DataHouses, DataR2R, DataShow, Doctor, Evaluate, Replay, Study, Train
 from apil.config import RunConfig, positive
-from apil.errors import ApilError
+from apil.errors import ApilError, unknown_name
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
@@ -72,11 +72,16 @@ __doc_cli__ = "Train an agent from several teachers who disagree, and ask them o
 
 def resolve(command: Train) -> RunConfig:
     """The settings of a run, every open one filled in."""
+    from apil.learning.build import make_task
     from apil.runs.calibration import load_calibration, threshold_of
 
-    iterations = 1000 if command.iterations is None else command.iterations
-    positive("iterations", iterations)
-    task = TASKS.load(command.task)()
+    settings, options = _r2r_settings(command) if command.task == "r2r" else ({}, {})
+    if command.iterations is not None:
+        positive("iterations", command.iterations)
+        settings["iterations"] = command.iterations
+    if command.learning_rate is not None:
+        settings["learning_rate"] = command.learning_rate
+    task = make_task(RunConfig(task=command.task, teacher=command.teacher, query=command.query, options=options))
     QUERY_POLICIES.check(command.query)
     threshold = command.threshold
     if threshold is not None and command.query not in THRESHOLD_POLICIES:
@@ -88,9 +93,7 @@ def resolve(command: Train) -> RunConfig:
         teacher=command.teacher,
         query=command.query,
         seed=command.seed,
-        iterations=iterations,
         batch=task.batch if command.batch is None else command.batch,
-        learning_rate=command.learning_rate,
         expectation=command.expectation,
         samples=command.samples,
         models=command.models,
@@ -105,7 +108,30 @@ def resolve(command: Train) -> RunConfig:
         teacher_deadline=command.teacher_deadline,
         on_teacher_error=command.on_teacher_error,
         answers=command.answers,
+        options=options,
+        **settings,
     )
+
+
+def _r2r_settings(command: Train) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the preset, and the options of the task and its encoder."""
+    from apil.tasks.r2r.presets import PRESETS
+    from apil.tasks.r2r.task import R2R
+
+    preset = PRESETS[command.preset]
+    encoder = {**preset.encoder, "features": command.features}
+    for given in command.option:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise ApilError(f"option '{given}' is not name=value: give for example width=256.")
+        try:
+            encoder[name] = float(value) if "dropout" in name else int(value)
+        except ValueError:
+            raise ApilError(f"option '{given}': {value!r} is not a number.") from None
+    if not command.data:
+        print("No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md.")
+    place = {"data": command.data, "horizon": command.horizon, "reading": command.reading, "held_out": command.held_out}
+    return dict(preset.settings), {**place, "digest": R2R(**place).world.digest, **encoder}  # type: ignore[arg-type]
 
 
 def train(command: Train) -> None:
@@ -162,20 +188,55 @@ def evaluate(command: Evaluate) -> None:
     from apil.learning.evaluate import evaluate as measure
     from apil.learning.teacher_model import teacher_models
     from apil.runs.checkpoint import load_checkpoint
-    from apil.runs.store import load_run, write_evaluation
+    from apil.runs.store import load_config, load_run, write_evaluation
 
-    positive("episodes", command.episodes)
+    if command.episodes is not None:
+        positive("episodes", command.episodes)
+    if load_config(command.run).task == "r2r":
+        _evaluate_r2r(command)
+        return
+    episodes = 1000 if command.episodes is None else command.episodes
     config, agents = load_run(command.run)
     with _progress() as progress:
-        bar = progress.add_task("evaluating", total=2 * command.episodes)
-        result = measure(agents, command.episodes, lambda done: progress.update(bar, completed=done))[0]
-    model = teacher_models(agents, min(200, command.episodes))[0]
+        bar = progress.add_task("evaluating", total=2 * episodes)
+        result = measure(agents, episodes, lambda done: progress.update(bar, completed=done))[0]
+    model = teacher_models(agents, min(200, episodes))[0]
     done = load_checkpoint(command.run, config)
     result = {"iteration": done[0] if done else 0, **result}
     path = write_evaluation(command.run, {**result, "teacher_model": model})
     _print_table(f"{config.task}, taught by {config.teacher}, query policy {config.query}", result)
     known = {name: value for name, value in model.items() if isinstance(value, float)}
     _print_table("Does the agent know its teachers? (divergences in bits)", known)
+    _wrote(path)
+
+
+def _evaluate_r2r(command: Evaluate) -> None:
+    """`apil evaluate` of a run on R2R."""
+    from apil.learning.build import make_task
+    from apil.learning.navigation import evaluate_split
+    from apil.runs.store import load_config, load_run, write_evaluation
+    from apil.tasks.r2r.task import R2R
+
+    config = load_config(command.run)
+    options = {**config.options, "data": command.data or config.options["data"]}
+    split = command.split or "val_unseen"
+    task = make_task(replace(config, options=options))
+    assert isinstance(task, R2R)
+    if split not in task.splits:
+        raise unknown_name("split", split, task.splits)
+    _, agents = load_run(command.run, options)
+    with _progress() as progress:
+        total = len(task.of_split(split).episodes[: command.episodes])
+        bar = progress.add_task(f"evaluating on {split}", total=2 * total)
+        result = evaluate_split(
+            agents,
+            split,
+            greedy=not command.sample,
+            limit=command.episodes,
+            progress=lambda done: progress.update(bar, completed=done),
+        )
+    path = write_evaluation(command.run, result, split)
+    _print_table(f"R2R {split}, taught by {config.teacher}, query policy {config.query}", result)
     _wrote(path)
 
 

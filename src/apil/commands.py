@@ -23,7 +23,7 @@ class Train:
     query: str = "apil"
     """When to ask; see `apil list`."""
     iterations: int | None = None
-    """Batches of episodes, one update each; 1000 if not given. Can be raised with --resume."""
+    """Batches of episodes, one update each; the preset's on r2r, else 1000. Can be raised with --resume."""
     seed: int = 0
     """The run's randomness, all of it."""
     out: Path = Path("runs/demo")
@@ -32,8 +32,8 @@ class Train:
     """A stopped run to go on with; its settings are in the folder."""
     batch: int | None = None
     """Episodes in an iteration; the task's own number if not given."""
-    learning_rate: float = 1e-3
-    """Of Adam, for every part."""
+    learning_rate: float | None = None
+    """Of Adam, for every part; 1e-3 if neither this nor a preset says otherwise."""
     expectation: Expectation = "exact"
     """How the expectation over identities is taken: a sum over all teachers, or the paper's samples."""
     samples: int = 5
@@ -65,6 +65,20 @@ class Train:
     """Seconds a teacher has for one batch of answers; no limit if not given."""
     on_teacher_error: Literal["stop", "skip"] = "stop"
     """A teacher that fails, hangs or answers nonsense stops the run, or the step goes on as one not asked."""
+    data: str = ""
+    """R2R: the folder or file made by `apil data r2r` or `apil data houses`; generated houses if not given."""
+    preset: Literal["desk", "paper"] = "desk"
+    """R2R: sizes and length of a run, for a desk (minutes) or the paper's."""
+    features: str = "captions,objects,rooms"
+    """R2R: what the agent sees beside the geometry of exits: some of captions, objects, rooms, images; or geometry."""
+    reading: Literal["closer", "literal"] = "closer"
+    """R2R: reference actions also come closer to the goal, or the paper's words taken literally."""
+    held_out: int = 0
+    """R2R: train scans that are kept out of training, as the split held_out, to choose hyperparameters on."""
+    horizon: int = 10
+    """R2R: steps after which an episode ends."""
+    option: tuple[str, ...] = ()
+    """R2R: sizes of the state encoder, as name=value: width=256 text_layers=2; see docs/guide/r2r.md."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +87,16 @@ class Evaluate:
 
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`."""
-    episodes: int = 1000
-    """Alone, and as many again with help."""
+    episodes: int | None = None
+    """Alone, and as many again with help; 1000 if not given. R2R: the first of the split; all if not given."""
+    split: str | None = None
+    """R2R: val_unseen (if not given), val_seen, train or held_out."""
+    sample: bool = False
+    """R2R: sample actions from the mean policy, the paper's way, instead of taking the likeliest."""
+    draw: int = 0
+    """R2R: draw the first so many episodes as maps into the run folder."""
+    data: str = ""
+    """R2R: where the data are now, if not where the run found them."""
 
 
 @dataclass(frozen=True)

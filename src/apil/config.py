@@ -68,6 +68,10 @@ class RunConfig:
     """A bad answer stops the run, or the step goes on as one not asked."""
     answers: bool = True
     """Every question and answer is written to answers.jsonl."""
+    warmup: int = 0
+    """Updates over which the learning rate rises from 0; then it stays as it is, however many are to come."""
+    clip: float = 0.0
+    """The policy's gradient is cut to this length; 0 for never."""
     average: float = 0.0
     """Decay of the moving average of the weights, which acts in evaluation; 0 for none. Early on the average is over
     all iterations so far. No part of it depends on how many iterations are to come."""
@@ -91,6 +95,10 @@ class RunConfig:
             positive("teacher-deadline", self.teacher_deadline)
         if not 0 <= self.dropout < 1:
             raise ApilError(f"dropout is {self.dropout:g}: give a rate from 0 to below 1.")
+        if self.warmup < 0:
+            raise ApilError(f"warmup is {self.warmup}: give a number of updates from 0 up.")
+        if not 0 <= self.clip < math.inf:
+            raise ApilError(f"clip is {self.clip:g}: give a length from 0 (never) up.")
         if not 0 <= self.average < 1:
             raise ApilError(f"average is {self.average:g}: give a decay from 0 (none) to below 1.")
         if not self.sigma > 1:
@@ -149,7 +157,17 @@ def _fits(name: str, value: object) -> bool:
         return name in ("weights", "threshold", "teacher_deadline", "selection")
     if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error"):
         return isinstance(value, str)
-    if name in ("learning_rate", "dropout", "sigma", "epsilon", "gap", "threshold", "teacher_deadline", "average"):
+    if name in (
+        "learning_rate",
+        "dropout",
+        "sigma",
+        "epsilon",
+        "gap",
+        "threshold",
+        "teacher_deadline",
+        "average",
+        "clip",
+    ):
         return _is(value, int, float) or (name == "gap" and value == "estimate")
     return name != "weights" and _is(value, int)
 

@@ -62,9 +62,11 @@ class StackedAdam:
     are: no label, no update.
     """
 
-    def __init__(self, parameters: Parameters, learning_rate: float) -> None:
+    def __init__(self, parameters: Parameters, learning_rate: float, warmup: int = 0) -> None:
+        """The rate rises over the first `warmup` updates of a run and stays then."""
         self.parameters = parameters
         self.learning_rate = learning_rate
+        self.warmup = warmup
         self.first = {name: torch.zeros_like(value) for name, value in parameters.items()}
         self.second = {name: torch.zeros_like(value) for name, value in parameters.items()}
         runs = next(iter(parameters.values())).shape[0]
@@ -77,7 +79,10 @@ class StackedAdam:
         """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
         self.steps += active
         power = self.steps.clamp_min(1.0)
-        rate = (active * self.learning_rate / (1.0 - 0.9**power)).float()
+        rate = active * self.learning_rate / (1.0 - 0.9**power)
+        if self.warmup:
+            rate = rate * (power / self.warmup).clamp_max(1.0)
+        rate = rate.float()
         correction = (1.0 - 0.999**power).rsqrt().float()
         keep_first = torch.where(active, 0.9, 1.0)
         keep_second = torch.where(active, 0.999, 1.0)

@@ -64,14 +64,16 @@ def collect(
     prefix: str = "",
     log: AnswerLog | None = None,
     watch: Watch | None = None,
+    greedy: bool = False,
 ) -> Episodes:
     """Runs `episodes` episodes of every run to their end.
 
     All randomness comes from (seed, `prefix` + stream, `iteration`); acting needs no gradient.
     Answers go through `log`; `watch` is shown each state and what happened there.
+    Where it acts by itself an agent samples from its mean policy or, if `greedy`, takes the likeliest action.
     """
     with torch.inference_mode():
-        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix, log, watch)
+        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix, log, watch, greedy)
     # Stacked outside inference mode: gradients may flow through what is learned from it.
     return _episodes(steps, final_distance.clone(), agents.task.success_distance)
 
@@ -84,6 +86,7 @@ def _walk(
     prefix: str,
     log: AnswerLog | None,
     watch: Watch | None,
+    greedy: bool,
 ) -> tuple[list[Step], Tensor]:
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
     draws = streams.draws(f"{prefix}model", iteration)
@@ -106,7 +109,7 @@ def _walk(
             answer = _answer(agents.guard, sessions, seen, task.reference(state), asked, t, iteration, log)
         except TeacherError as error:
             raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
-        own = race(belief.mean, arrival[:, t])
+        own = belief.mean.argmax(-1) if greedy else race(belief.mean, arrival[:, t])
         answered = asked if answer.given is None else asked & answer.given
         action = torch.where(answered & follows, answer.action, own)
         steps.append(Step(seen, belief, fired, answered, answer, action, live))

@@ -29,7 +29,7 @@ class Trainer:
         self.rows: list[list[Row]] = [[] for _ in configs]
         """The metrics of each run."""
         self._log = log
-        self._learner = Learner(self.agents, configs[0].learning_rate)
+        self._learner = Learner(self.agents, configs[0].learning_rate, configs[0].warmup, configs[0].clip)
         self._meter = Meter(len(configs))
         decay = configs[0].average
         self._average = Average(self.agents, decay) if decay else None

@@ -21,16 +21,19 @@ class Learner:
     The identity and query losses do not reach the policy: their inputs carry no gradient.
     """
 
-    def __init__(self, agents: Agents, learning_rate: float) -> None:
+    def __init__(self, agents: Agents, learning_rate: float, warmup: int = 0, clip: float = 0.0) -> None:
+        """The policy's gradient is cut to the length `clip`, if it is not 0; the rate rises over `warmup` updates."""
         self._agents = agents
+        self._clip = clip
         everyone = slice(0, len(agents.streams.seeds))
         self._optimisers: list[tuple[str, Places, StackedAdam]] = [
-            ("policy", everyone, StackedAdam(agents.model.policy, learning_rate)),
-            ("identity", everyone, StackedAdam(agents.model.identity, learning_rate)),
+            ("policy", everyone, StackedAdam(agents.model.policy, learning_rate, warmup)),
+            ("identity", everyone, StackedAdam(agents.model.identity, learning_rate, warmup)),
         ]
         for group in agents.queries:
             if group.part.parameters:
-                self._optimisers.append(("query", group.runs, StackedAdam(group.part.parameters, learning_rate)))
+                adam = StackedAdam(group.part.parameters, learning_rate, warmup)
+                self._optimisers.append(("query", group.runs, adam))
 
     def moments(self, run: int) -> dict[str, Tensor]:
         """The optimisers' state of one run, as views: 'adam.<part>.first.*', '.second.*' and '.steps'."""
@@ -72,8 +75,19 @@ class Learner:
         parameters = [list(optimiser.parameters.values()) for optimiser in optimisers]
         total = torch.cat(terms).sum()
         gradients = iter(torch.autograd.grad(total, [p for part in parameters for p in part]))
-        for optimiser, part, live in zip(optimisers, parameters, active, strict=True):
-            optimiser.step([next(gradients) for _ in part], live)
+        for number, (optimiser, part, live) in enumerate(zip(optimisers, parameters, active, strict=True)):
+            own = [next(gradients) for _ in part]
+            if number == 0 and self._clip:
+                _cut(own, self._clip)
+            optimiser.step(own, live)
+
+
+def _cut(gradients: Sequence[Tensor], length: float) -> None:
+    """Scales the gradients, each [runs, ...], so that those of one run together are no longer than `length`."""
+    squares = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0)
+    scale = (length / squares.sqrt().clamp_min(1e-12)).clamp_max(1.0)
+    for gradient in gradients:
+        gradient.mul_(scale.view(-1, *[1] * (gradient.dim() - 1)))
 
 
 class DivergenceError(ApilError):

@@ -12,12 +12,14 @@ evaluation.json              what the trained agent can do, by `apil evaluate`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from apil.config import RunConfig
+from apil.config import Option, RunConfig
 from apil.errors import ApilError
 from apil.learning.build import build, configure_torch
 from apil.learning.collect import Agents
@@ -47,11 +49,11 @@ def load_config(folder: Path) -> RunConfig:
     return RunConfig.from_json(values)
 
 
-def load_run(folder: Path) -> tuple[RunConfig, Agents]:
-    """A trained run, as a stack of one."""
+def load_run(folder: Path, options: Mapping[str, Option] | None = None) -> tuple[RunConfig, Agents]:
+    """A trained run, as a stack of one; `options` in place of its own, where its data have moved."""
     config = load_config(folder)
     configure_torch()
-    agents = build([config])
+    agents = build([config if options is None else replace(config, options=options)])
     found = load_checkpoint(folder, config)
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")
@@ -64,8 +66,8 @@ def load_run(folder: Path) -> tuple[RunConfig, Agents]:
     return config, agents
 
 
-def write_evaluation(folder: Path, evaluation: dict[str, Any]) -> Path:
-    """Writes `evaluation.json` into a run folder."""
-    path = folder / "evaluation.json"
+def write_evaluation(folder: Path, evaluation: dict[str, Any], split: str | None = None) -> Path:
+    """Writes `evaluation.json`, or `evaluation-SPLIT.json`, into a run folder."""
+    path = folder / ("evaluation.json" if split is None else f"evaluation-{split}.json")
     write_json(path, evaluation)
     return path

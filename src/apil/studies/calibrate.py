@@ -12,9 +12,9 @@ import numpy as np
 
 from apil.config import RunConfig
 from apil.errors import ApilError
+from apil.learning.build import make_task
 from apil.learning.trainer import Trainer
 from apil.query import THRESHOLD_POLICIES
-from apil.tasks import TASKS
 
 FIRST_SEED = 10_000
 """Seeds of calibration start here, far from those of any study."""
@@ -72,7 +72,7 @@ def _search(base: RunConfig, query: str, target: float, seeds: int, tick: Callab
     """The candidate whose rate is nearest to the target, and its rate."""
     tried: dict[float, float] = {}
     # An entropy is at most log2(A) bits, a probability at most 1.
-    high = 1.0 if query == "errpred" else math.log2(TASKS.load(base.task)().actions)
+    high = 1.0 if query == "errpred" else math.log2(make_task(base).actions)
     low = 1e-5
     for _ in range(_ROUNDS):
         candidates = [float(f"{value:.4g}") for value in np.geomspace(low, high, _POINTS)]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.rng import Draws
+from apil.tasks.r2r.houses_folder import default_houses
 from apil.tasks.r2r.oracle import STOP, reference_actions
 from apil.tasks.r2r.world import World
 from apil.types import Observation, Panoramas, Picture, Reference
@@ -56,9 +57,13 @@ class R2R:
     success_distance = 3.0
 
     def __init__(
-        self, data: str = "", split: str = "train", horizon: int = 10, reading: Reading = "closer", digest: str = ""
+        self, data: str = "", horizon: int = 10, reading: Reading = "closer", held_out: int = 0, digest: str = ""
     ) -> None:
-        """`data` is a compiled file or its folder; generated houses if empty. `digest` guards against other data."""
+        """`data` is a compiled file or its folder; generated houses if empty. `digest` guards against other data.
+
+        `held_out` scans of the train split, evenly spread, are kept out of training: the split 'held_out', for
+        choosing hyperparameters.
+        """
         if reading not in ("closer", "literal"):
             raise ApilError(f"reading is '{reading}': give closer or literal.")
         if not 1 <= horizon <= 1000:
@@ -68,27 +73,46 @@ class R2R:
             raise ApilError(
                 f"{data or 'The generated houses'} is not the data that the run was trained on: name that with --data."
             )
-        self.split = split
         self.horizon = horizon
+        self._held_out = held_out
         self._literal = reading == "literal"
-        self.episodes = self._numbers(split)
+        self.split, self.episodes = "train", self._numbers("train")
         self._fixed: Tensor | None = None
         self.actions = 1 + self.world.neighbours.shape[1]
         self.state_size = LEADING + 2 * (self.actions - 1)
         self.action_names = ("stop", *(f"exit {number}" for number in range(1, self.actions)))
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits with goals."""
+        known = [name for name, split in self.world.splits.items() if bool((split.goal >= 0).all())]
+        return (*known, "held_out") if self._held_out else tuple(known)
+
     def _numbers(self, split: str) -> Tensor:
         """[E] long: the episodes of a split, numbered through all splits."""
-        self.world.split(split)
-        first = 0
-        for name, episodes in self.world.splits.items():
-            count = len(episodes.start)
-            if name == split:
-                if bool((episodes.goal < 0).any()):
-                    raise ApilError(f"The goals of the split '{split}' are not public: use val_unseen.")
-                return torch.arange(first, first + count)
-            first += count
-        raise AssertionError
+        if self._held_out and split in ("train", "held_out"):
+            return self._train_numbers(held_out=split == "held_out")
+        episodes = self.world.split(split)
+        if bool((episodes.goal < 0).any()):
+            raise ApilError(f"The goals of the split '{split}' are not public: use val_unseen.")
+        return torch.arange(len(episodes.start)) + self._first(split)
+
+    def _first(self, split: str) -> int:
+        """The number of the first episode of a split."""
+        names = list(self.world.splits)
+        return sum(len(self.world.splits[name].start) for name in names[: names.index(split)])
+
+    def _train_numbers(self, held_out: bool) -> Tensor:
+        """The episodes of the train split in the scans that are held out, or in the others."""
+        start = self.world.split("train").start
+        scan = self.world.scan[start]
+        scans = torch.tensor(sorted(set(scan.tolist())))
+        if not 1 <= self._held_out < len(scans):
+            raise ApilError(
+                f"held-out is {self._held_out}: give 1 to {len(scans) - 1} of the {len(scans)} train scans."
+            )
+        kept_out = scans[torch.arange(self._held_out) * len(scans) // self._held_out]
+        return (torch.isin(scan, kept_out) == held_out).nonzero().squeeze(-1) + self._first("train")
 
     def on(self, episodes: Tensor) -> R2R:
         """The same task on just these episodes [n], in this order: `reset` then starts all of them."""
@@ -256,5 +280,5 @@ def top_view(world: World, at: int, goal: int, *, rows: int = 15, columns: int =
 
 
 def data_path(data: str) -> Path:
-    """The compiled data: as given, or generated houses."""
-    return Path(data)
+    """The compiled data: as given, or generated houses, made on first use."""
+    return Path(data) if data else default_houses()
