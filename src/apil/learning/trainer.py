@@ -39,6 +39,8 @@ class Trainer:
         """
         first = self.configs[0]
         episodes = collect(self.agents, self.iteration, first.batch, log=self._log)
+        if self._log is not None:
+            self._log.flush()
         self._meter.add(episodes, self._learner.update(episodes, self.iteration))
         self.iteration += 1
         complete = self.iteration % first.log_every == 0
@@ -62,11 +64,11 @@ class Trainer:
         views = weights(self.agents, run) | self._learner.moments(run)
         return {name: value.detach().clone() for name, value in views.items()} | self._meter.state(run)
 
-    def restore(self, iteration: int, saved: dict[str, Tensor]) -> None:
-        """Goes back to the state saved after `iteration` iterations; for a stack of one."""
-        assert len(self.configs) == 1
+    def restore(self, iteration: int, saved: Sequence[dict[str, Tensor]]) -> None:
+        """Goes back to the states of all runs, saved after `iteration` iterations."""
         with torch.no_grad():
-            for name, view in (weights(self.agents, 0) | self._learner.moments(0)).items():
-                view.copy_(saved[name])
+            for run, own in enumerate(saved):
+                for name, view in (weights(self.agents, run) | self._learner.moments(run)).items():
+                    view.copy_(own[name])
         self._meter.restore(saved)
         self.iteration = iteration
