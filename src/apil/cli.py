@@ -202,7 +202,7 @@ def evaluate(command: Evaluate) -> None:
         result = measure(agents, episodes, lambda done: progress.update(bar, completed=done))[0]
     model = teacher_models(agents, min(200, episodes))[0]
     done = load_checkpoint(command.run, config)
-    result = {"iteration": done[0] if done else 0, **result}
+    result = {"iteration": done.iteration if done else 0, **result}
     path = write_evaluation(command.run, {**result, "teacher_model": model})
     _print_table(f"{config.task}, taught by {config.teacher}, query policy {config.query}", result)
     known = {name: value for name, value in model.items() if isinstance(value, float)}
@@ -285,9 +285,15 @@ def _run_study(command: Study, cells: list[Cell], out: Path, calibration: Calibr
         )
     print(
         f"{len(cells)} runs in {out / 'runs'}: {len(now.finished)} finished before and kept, "
-        f"{len(now.begun)} begun and made anew, {len(now.todo) - len(now.begun)} new"
+        f"{len(now.trained)} trained before and evaluated now, {len(now.begun)} begun and gone on with, "
+        f"{len(now.anew)} begun and made anew, {len(now.todo) - len(now.trained + now.begun + now.anew)} new"
     )
-    for what, named in (("Made anew", now.begun), ("Made by other code or versions", now.other_code)):
+    for what, named in (
+        ("Evaluated", now.trained),
+        ("Gone on with", now.begun),
+        ("Made anew", now.anew),
+        ("Made by other code or versions", now.other_code),
+    ):
         if named:
             print(f"{what}: {', '.join(cell.folder for cell in named)}")
     strangers = {path.name for path in (out / "runs").iterdir()} - {cell.folder for cell in cells}

@@ -49,11 +49,16 @@ def taught_by(teacher: Moody) -> Agents:
 
 
 def book(path: Path, from_iteration: int = 0) -> AnswerBook:
-    return AnswerBook(path, CONFIG, from_iteration=from_iteration)
+    made = AnswerBook(path, CONFIG, from_iteration=from_iteration)
+    made.open()
+    return made
 
 
 def lesson(agents: Agents, path: Path, iteration: int) -> Episodes:
-    return collect(agents, iteration, CONFIG.batch, log=AnswerBooks([book(path, iteration)]))
+    books = AnswerBooks([book(path, iteration)])
+    episodes = collect(agents, iteration, CONFIG.batch, log=books)
+    books.flush()
+    return episodes
 
 
 def test_remembered_answers_are_used_and_only_the_others_asked_for(tmp_path: Path) -> None:

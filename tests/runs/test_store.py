@@ -14,7 +14,8 @@ from apil.learning.evaluate import evaluate
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.runs.files import read_json, read_rows, write_json
-from apil.runs.store import load_config, load_run, save_run
+from apil.runs.record import Record, train_on
+from apil.runs.store import load_config, load_run
 
 _CONFIGS = [
     RunConfig("maze", teacher, query, seed=seed, iterations=4, batch=3, log_every=2, threshold=0.3)
@@ -23,18 +24,23 @@ _CONFIGS = [
 
 
 @pytest.fixture(scope="module")
-def trainer() -> Trainer:
-    made = Trainer(_CONFIGS)
-    made.train()
-    return made
+def stack(tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, list[Path]]:
+    folders = [tmp_path_factory.mktemp("run") for _ in _CONFIGS]
+    records = [Record(folder, config) for folder, config in zip(folders, _CONFIGS, strict=True)]
+    trainer = train_on(records, lambda done, since, took: False, lambda done: None)
+    for record in records:
+        record.close()
+    return trainer, folders
 
 
 @pytest.fixture(scope="module")
-def saved(trainer: Trainer, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folders = [tmp_path_factory.mktemp("run") for _ in _CONFIGS]
-    for run, folder in enumerate(folders):
-        save_run(folder, trainer, run)
-    return folders
+def trainer(stack: tuple[Trainer, list[Path]]) -> Trainer:
+    return stack[0]
+
+
+@pytest.fixture(scope="module")
+def saved(stack: tuple[Trainer, list[Path]]) -> list[Path]:
+    return stack[1]
 
 
 @pytest.fixture

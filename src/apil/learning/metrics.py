@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
 from apil.types import Episodes, Uncertainty
 
 PARTS = tuple(field.name for field in fields(Uncertainty))
@@ -16,12 +16,6 @@ PARTS = tuple(field.name for field in fields(Uncertainty))
 
 Row = dict[str, Any]
 """A row of metrics: plain numbers."""
-
-
-def row_iterations(config: RunConfig) -> list[int]:
-    """After which iterations a finished run has rows: every `log_every`, and the last."""
-    due = list(range(config.log_every, config.iterations + 1, config.log_every))
-    return due if config.iterations % config.log_every == 0 else [*due, config.iterations]
 
 
 def step_sums(episodes: Episodes) -> dict[str, Tensor]:
@@ -71,13 +65,19 @@ class Meter:
         counts = torch.tensor([self._iterations, self._episodes], dtype=torch.float64)
         return {name: value[run : run + 1].clone() for name, value in named.items()} | {"meter.counts": counts}
 
-    def restore(self, saved: dict[str, Tensor]) -> None:
-        """Takes the state of `state` back into a stack of one."""
-        self.answers, self.unanswered = saved["meter.answers"].clone(), saved["meter.unanswered"].clone()
-        self._iterations, self._episodes = (int(value) for value in saved["meter.counts"].tolist())
+    def restore(self, saved: Sequence[dict[str, Tensor]]) -> None:
+        """Takes the states of all runs back. A log that a run does not keep is NaN for it, as it is in training."""
+
+        def stacked(name: str) -> Tensor:
+            nothing = torch.full((1,), torch.nan, dtype=torch.float64)
+            return torch.cat([own.get(name, nothing) for own in saved])
+
+        self.answers, self.unanswered = stacked("meter.answers"), stacked("meter.unanswered")
+        self._iterations, self._episodes = (int(value) for value in saved[0]["meter.counts"].tolist())
         for kind, target in (("sums", self._sums), ("logs", self._logs)):
             prefix = f"meter.{kind}."
-            target.update({n.removeprefix(prefix): v.clone() for n, v in saved.items() if n.startswith(prefix)})
+            names = dict.fromkeys(name for own in saved for name in own if name.startswith(prefix))
+            target.update({name.removeprefix(prefix): stacked(name) for name in names})
 
     def rows(self, iteration: int) -> list[Row]:
         """A row for each run of what was added since the last `restart`."""

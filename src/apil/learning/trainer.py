@@ -42,6 +42,8 @@ class Trainer:
         """
         first = self.configs[0]
         episodes = collect(self.agents, self.iteration, first.batch, log=self._log)
+        if self._log is not None:
+            self._log.flush()
         self._meter.add(episodes, self._learner.update(episodes, self.iteration))
         self.iteration += 1
         if self._average is not None:
@@ -76,11 +78,11 @@ class Trainer:
         averages = {} if self._average is None else self._average.of_run(run)
         return weights(self.agents, run) | averages | self._learner.moments(run)
 
-    def restore(self, iteration: int, saved: dict[str, Tensor]) -> None:
-        """Goes back to the state saved after `iteration` iterations; for a stack of one."""
-        assert len(self.configs) == 1
+    def restore(self, iteration: int, saved: Sequence[dict[str, Tensor]]) -> None:
+        """Goes back to the states of all runs, saved after `iteration` iterations."""
         with torch.no_grad():
-            for name, view in self._views(0).items():
-                view.copy_(saved[name])
+            for run, own in enumerate(saved):
+                for name, view in self._views(run).items():
+                    view.copy_(own[name])
         self._meter.restore(saved)
         self.iteration = iteration

@@ -9,6 +9,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +22,47 @@ from apil.config import SCHEMA, RunConfig
 from apil.errors import ApilError
 from apil.learning.trainer import Trainer
 from apil.runs.files import read_json, write_bytes, write_json
+from apil.runs.journal import Prefix
 
-_KEPT = 2
+KEPT = 2
+"""Checkpoints of a run in training; the second serves where the first is damaged."""
 
 
-def save_checkpoint(folder: Path, trainer: Trainer, run: int) -> None:
-    """Saves one run of a stack as it is after `trainer.iteration` iterations."""
+ROWS = ("metrics.jsonl", "answers.jsonl")
+"""The files of rows that a checkpoint builds on."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint as it was read."""
+
+    iteration: int
+    """Iterations done."""
+    tensors: dict[str, Tensor]
+    files: dict[str, Prefix]
+    """What each file of rows held when it was made; rows that are written again on more iterations left out."""
+
+
+def save_checkpoint(folder: Path, trainer: Trainer, run: int, files: dict[str, Prefix], kept: int = KEPT) -> None:
+    """Saves one run of a stack as it is after `trainer.iteration` iterations; keeps the last `kept` checkpoints."""
     tensors = save(trainer.state(run))
     path = folder / f"checkpoint-{trainer.iteration:08d}.safetensors"
     write_bytes(path, tensors)
-    write_json(
-        path.with_suffix(".json"),
-        {
-            "schema": SCHEMA,
-            "iteration": trainer.iteration,
-            "config": _digest(trainer.configs[run]),
-            "sha256": _checksum(trainer.iteration, _digest(trainer.configs[run]), tensors),
-        },
-    )
-    _remove(folder, _paths(folder)[_KEPT:])
+    settings = _digest(trainer.configs[run])
+    note = {
+        "schema": SCHEMA,
+        "iteration": trainer.iteration,
+        "config": settings,
+        "files": {name: asdict(prefix) for name, prefix in files.items()},
+        "sha256": _checksum(trainer.iteration, settings, files, tensors),
+    }
+    write_json(path.with_suffix(".json"), note)
+    _remove(folder, _paths(folder)[kept:])
+
+
+def remove_after(folder: Path, iteration: int) -> None:
+    """Removes the checkpoints after `iteration`: a run that goes on from there found them damaged."""
+    _remove(folder, [path for path in _paths(folder) if path.stem > f"checkpoint-{iteration:08d}"])
 
 
 def _remove(folder: Path, old: Sequence[Path]) -> None:
@@ -51,13 +74,14 @@ def _remove(folder: Path, old: Sequence[Path]) -> None:
             tensors.unlink(missing_ok=True)
 
 
-def load_checkpoint(folder: Path, config: RunConfig) -> tuple[int, dict[str, Tensor]] | None:
-    """The newest checkpoint that is whole: iterations done, and the tensors. None if there was none yet."""
+def load_checkpoint(folder: Path, config: RunConfig) -> Checkpoint | None:
+    """The newest checkpoint that is whole. None if there was none yet."""
     paths = _paths(folder)
-    for path, problem, found in ((path, *_try(path, config)) for path in paths):
-        if found is not None:
-            return found
-        print(f"apil: warning: {path.stem} is damaged ({problem}); using the one before it.", file=sys.stderr)
+    for path in paths:
+        try:
+            return _load(path, config)
+        except DamagedError as problem:
+            print(f"apil: warning: {path.stem} is damaged ({problem}); using the one before it.", file=sys.stderr)
     if paths:
         raise ApilError(f"No checkpoint in {folder} is whole: train the run anew in another folder.")
     return None
@@ -68,28 +92,34 @@ def _paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.json"), reverse=True)
 
 
-def _try(path: Path, config: RunConfig) -> tuple[str, tuple[int, dict[str, Tensor]] | None]:
-    """What is wrong with a checkpoint, or what it holds."""
+def _load(path: Path, config: RunConfig) -> Checkpoint:
+    note = _note(path)
+    schema, iteration, settings = (_field(note, name) for name in ("schema", "iteration", "config"))
+    if type(schema) is int and schema > SCHEMA:
+        raise ApilError(f"{path} was written by a newer apil (schema {schema}): upgrade apil.")
+    if type(schema) is not int or type(iteration) is not int:
+        raise DamagedError("it names no schema or iteration")
+    files = _files(_field(note, "files"))
     try:
-        note = _note(path)
-        schema, iteration = _field(note, "schema"), _field(note, "iteration")
-        if type(schema) is int and schema > SCHEMA:
-            raise ApilError(f"{path} was written by a newer apil (schema {schema}): upgrade apil.")
-        if type(schema) is not int or type(iteration) is not int:
-            return "it names no schema or iteration", None
         content = path.with_suffix(".safetensors").read_bytes()
-        settings = _field(note, "config")
-        if _checksum(iteration, settings, content) != _field(note, "sha256"):
-            return "its checksum does not fit", None
-        if settings != _digest(config):
-            raise ApilError(
-                f"{path} is of a run with other settings than config.json tells: restore config.json or train anew."
-            )
-        return "", (iteration, load(content))
-    except DamagedError as error:
-        return str(error), None
+        if _checksum(iteration, settings, files, content) != _field(note, "sha256"):
+            raise DamagedError("its checksum does not fit")
+        tensors = load(content)
     except (OSError, SafetensorError) as error:
-        return str(error).splitlines()[0], None
+        raise DamagedError(str(error).splitlines()[0]) from None
+    if settings != _digest(config):
+        raise ApilError(
+            f"{path} is of a run with other settings than config.json tells: restore config.json or train anew."
+        )
+    return Checkpoint(iteration, tensors, files)
+
+
+def _files(value: Any) -> dict[str, Prefix]:
+    prefixes = {name: Prefix.from_json(value.get(name)) for name in ROWS} if isinstance(value, dict) else {}
+    whole = {name: prefix for name, prefix in prefixes.items() if prefix is not None}
+    if set(whole) != set(ROWS):
+        raise DamagedError("it does not tell the rows it builds on")
+    return whole
 
 
 def _digest(config: RunConfig) -> str:
@@ -98,9 +128,10 @@ def _digest(config: RunConfig) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
-def _checksum(iteration: int, settings: str, tensors: bytes) -> str:
+def _checksum(iteration: int, settings: str, files: dict[str, Prefix], tensors: bytes) -> str:
     """Over everything that a checkpoint says."""
-    return hashlib.sha256(f"{SCHEMA}/{iteration}/{settings}/".encode() + tensors).hexdigest()
+    rows = "/".join(f"{name}:{files[name].bytes}:{files[name].sha256}" for name in ROWS)
+    return hashlib.sha256(f"{SCHEMA}/{iteration}/{settings}/{rows}/".encode() + tensors).hexdigest()
 
 
 class DamagedError(Exception):

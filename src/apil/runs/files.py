@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -58,11 +58,6 @@ def read_json(path: Path) -> Any:
         raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
 
 
-def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Writes JSON lines."""
-    write_text(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
-
-
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSON lines file."""
     try:
@@ -72,19 +67,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     if not all(isinstance(row, dict) for row in rows):
         raise ApilError(f"Cannot read {path}: a line is not a record. Restore the file or make it anew.")
     return rows
-
-
-def whole_rows(path: Path) -> tuple[list[Any], int]:
-    """The rows of a file that was being appended to when its writer died, and how many bytes they take.
-
-    A last line without its end is left out; a damaged line before it is an error.
-    """
-    try:
-        content = path.read_bytes() if path.exists() else b""
-        end = content.rfind(b"\n") + 1
-        return [json.loads(line) for line in content[:end].decode("utf-8").split("\n")[:-1]], end
-    except (OSError, ValueError, RecursionError) as error:
-        raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
 
 
 def _line(error: Exception) -> str:

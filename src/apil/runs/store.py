@@ -6,7 +6,7 @@ metrics.jsonl                a row each `log_every` iterations
 answers.jsonl                every question and answer
 timings.jsonl                seconds; the only file that differs between two equal runs
 checkpoint-*.safetensors     weights, optimisers and sums, the last two
-checkpoint-*.json            schema version, iteration, checksum
+checkpoint-*.json            schema version, iteration, checksums of the tensors and of the rows so far
 evaluation.json              what the trained agent can do, by `apil evaluate`
 """
 
@@ -24,19 +24,9 @@ from apil.errors import ApilError
 from apil.learning.build import build, configure_torch
 from apil.learning.collect import Agents
 from apil.learning.state import weights
-from apil.learning.trainer import Trainer
-from apil.runs.checkpoint import check_fits, load_checkpoint, save_checkpoint
-from apil.runs.environment import environment
-from apil.runs.files import make_folder, read_json, write_json, write_rows
-
-
-def save_run(folder: Path, trainer: Trainer, run: int) -> None:
-    """Writes a whole run folder for one run of a trained stack."""
-    make_folder(folder)
-    write_json(folder / "config.json", trainer.configs[run].to_json())
-    write_json(folder / "environment.json", environment())
-    write_rows(folder / "metrics.jsonl", trainer.rows[run])
-    save_checkpoint(folder, trainer, run)
+from apil.runs.checkpoint import check_fits, load_checkpoint
+from apil.runs.files import read_json, write_json
+from apil.runs.journal import rest_of
 
 
 def load_config(folder: Path) -> RunConfig:
@@ -50,15 +40,21 @@ def load_config(folder: Path) -> RunConfig:
 
 
 def load_run(folder: Path, options: Mapping[str, Option] | None = None) -> tuple[RunConfig, Agents]:
-    """A trained run, as a stack of one; `options` in place of its own, where its data have moved."""
+    """A trained run, as a stack of one. Rows beside it that were changed since are told; they may be left out.
+
+    `options` take the place of its own, where its data have moved.
+    """
     config = load_config(folder)
     configure_torch()
     agents = build([config if options is None else replace(config, options=options)])
     found = load_checkpoint(folder, config)
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")
+    for name, prefix in found.files.items():
+        if (folder / name).exists():
+            rest_of(folder / name, prefix)
     expected = weights(agents, 0)
-    saved = {name: found[1].get(f"average.{name}", value) for name, value in found[1].items()}
+    saved = {name: found.tensors.get(f"average.{name}", value) for name, value in found.tensors.items()}
     check_fits(expected, saved, folder)
     with torch.no_grad():
         for name, view in expected.items():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -16,14 +18,12 @@ from typing import Any
 from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.evaluate import evaluate
-from apil.learning.metrics import row_iterations
 from apil.learning.teacher_model import teacher_models
-from apil.learning.trainer import Trainer
-from apil.runs.answers import AnswerBook, AnswerBooks
-from apil.runs.checkpoint import load_checkpoint
+from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
-from apil.runs.files import make_folder, read_json, read_rows
-from apil.runs.store import load_config, save_run, write_evaluation
+from apil.runs.files import make_folder, read_json
+from apil.runs.record import Record, is_whole, train_on
+from apil.runs.store import load_config, write_evaluation
 from apil.studies.plan import Cell, stacks
 
 Progress = Callable[[int], None]
@@ -33,6 +33,9 @@ _EVALUATION = 250
 """Units of work for evaluating a run, measured against an iteration of training."""
 _WATCHED = 200
 """Episodes for comparing the teacher model with the teachers."""
+
+_SAVE_SHARE = 0.02
+"""Of the time may go into checkpoints, however long one takes."""
 
 _queue: Any = None
 
@@ -48,33 +51,57 @@ class Standing:
 
     finished: list[Cell]
     todo: list[Cell]
-    """Never begun, or begun and not finished: these are run from their start."""
+    """All others."""
+    trained: list[Cell]
+    """Those of `todo` that only have to be evaluated, anew or for the first time."""
     begun: list[Cell]
-    """Those of `todo` that had been begun."""
+    """Those of `todo` that go on from a checkpoint."""
+    anew: list[Cell]
+    """Those of `todo` that were begun, but have no checkpoint, or one made by other code or versions than these."""
     other_code: list[Cell]
-    """Those of `finished` that were made by other code or versions than these."""
+    """Those of `finished` and `trained` that were made by other code or versions than these."""
 
 
 def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
     """Looks at the run folders of a study whose runs are evaluated over so many episodes."""
-    finished = [cell for cell in cells if _finished(runs / cell.folder, cell.config, episodes)]
+    whole = {cell for cell in cells if _whole(runs / cell.folder, cell.config)}
+    finished = [cell for cell in cells if cell in whole and _evaluated(runs / cell.folder, episodes)]
     todo = [cell for cell in cells if cell not in finished]
-    begun = [cell for cell in todo if (runs / cell.folder).is_dir()]
-    other = [cell for cell in finished if _other_software(runs / cell.folder)]
-    return Standing(finished, todo, begun, other)
+    started = [cell for cell in todo if cell not in whole and (runs / cell.folder).is_dir()]
+    begun = [cell for cell in started if _can_go_on(runs / cell.folder, cell.config)]
+    return Standing(
+        finished,
+        todo,
+        trained=[cell for cell in todo if cell in whole],
+        begun=begun,
+        anew=[cell for cell in started if cell not in begun],
+        other_code=[cell for cell in cells if cell in whole and _other_software(runs / cell.folder)],
+    )
 
 
-def _finished(folder: Path, config: RunConfig, episodes: int) -> bool:
-    """Whether the run is whole: config, all rows, a good checkpoint, and `evaluation.json`, which is written last."""
+def _whole(folder: Path, config: RunConfig) -> bool:
+    """Whether the run was trained to its end, and its files are as they were then."""
+    return _has_config(folder, config) and is_whole(folder, config)
+
+
+def _has_config(folder: Path, config: RunConfig) -> bool:
     try:
-        rows = [row["iteration"] for row in read_rows(folder / "metrics.jsonl")]
+        return load_config(folder) == config
+    except ApilError:
+        return False
+
+
+def _evaluated(folder: Path, episodes: int) -> bool:
+    try:
         evaluation = read_json(folder / "evaluation.json")
-        whole = rows == row_iterations(config) and load_config(folder) == config
-        whole = whole and (not config.answers or (folder / "answers.jsonl").is_file())
-        known = evaluation["episodes"] == episodes and {"success_alone", "teacher_model"} <= set(evaluation)
-        return bool(whole and known and load_checkpoint(folder, config) is not None)
+        return evaluation["episodes"] == episodes and {"success_alone", "teacher_model"} <= set(evaluation)
     except (ApilError, TypeError, KeyError):
         return False
+
+
+def _can_go_on(folder: Path, config: RunConfig) -> bool:
+    """Whether there is a checkpoint that these versions made. It may still turn out to be damaged."""
+    return _has_config(folder, config) and any(folder.glob("checkpoint-*.json")) and not _other_software(folder)
 
 
 def _other_software(folder: Path) -> bool:
@@ -84,9 +111,19 @@ def _other_software(folder: Path) -> bool:
         return True
 
 
-def run_cells(cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress) -> None:
-    """Trains and evaluates the cells, each into its folder under `runs`."""
-    work = [(stack, runs, episodes) for stack in stacks(cells)]
+def run_cells(
+    cells: Sequence[Cell],
+    runs: Path,
+    episodes: int,
+    workers: int,
+    progress: Progress,
+    save_seconds: float = 30.0,
+) -> None:
+    """Trains and evaluates the cells, each into its folder under `runs`.
+
+    A stack saves its runs when that many seconds have passed, so that a stopped study goes on from there.
+    """
+    work = [(stack, runs, episodes, save_seconds) for stack in stacks(cells)]
     if workers == 1 or len(work) <= 1:
         for item in work:
             _run_stack(*item, progress)
@@ -126,40 +163,63 @@ def _listen(queue: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int) -> None:
-    _run_stack(stack, runs, episodes, _queue.put)
+def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, save_seconds: float) -> None:
+    _run_stack(stack, runs, episodes, save_seconds, _queue.put)
 
 
-def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, progress: Progress) -> None:
-    """One stack: trained, evaluated, saved. The results do not depend on what else is in the stack."""
-    for cell in stack:
-        _clear(runs / cell.folder)
-    configs = [cell.config for cell in stack]
-    books = None
-    if configs[0].answers:
-        books = AnswerBooks([AnswerBook(runs / cell.folder / "answers.jsonl", cell.config) for cell in stack])
-    trainer = Trainer(configs, books)
+def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, save_seconds: float, progress: Progress) -> None:
+    """One stack: trained, saved, evaluated. The results do not depend on what else is in the stack."""
+    records = [_open(runs / cell.folder, cell.config) for cell in stack]
+    try:
+        # Usually all stand at the same iteration; those that a kill during a save left behind go on by themselves.
+        for _, group in groupby(sorted(records, key=_done), key=_done):
+            _finish(list(group), episodes, save_seconds, progress)
+    finally:
+        for record in records:
+            record.close()
+
+
+def _done(record: Record) -> int:
+    return record.done
+
+
+def _finish(records: Sequence[Record], episodes: int, save_seconds: float, progress: Progress) -> None:
+    """Trains runs to their end and evaluates them."""
     done = 0
 
     def trained(iterations: int) -> None:
         nonlocal done
-        progress((iterations - done) * len(stack))
+        progress((iterations - done) * len(records))
         done = iterations
 
-    trainer.train(trained)
-    for run, cell in enumerate(stack):
-        save_run(runs / cell.folder, trainer, run)
+    def due(iterations: int, since: float, took: float) -> bool:
+        return since > max(save_seconds, took / _SAVE_SHARE)
+
+    trainer = train_on(records, due, trained, kept=1)
     agents = trainer.trained_agents()
     evaluations = evaluate(agents, episodes)
     models = teacher_models(agents, min(_WATCHED, episodes))
-    for run, cell in enumerate(stack):
-        write_evaluation(runs / cell.folder, {**evaluations[run], "teacher_model": models[run]})
-    progress(_EVALUATION * len(stack))
+    for run, record in enumerate(records):
+        write_evaluation(record.folder, {**evaluations[run], "teacher_model": models[run]})
+    progress(_EVALUATION * len(records))
+
+
+def _open(folder: Path, config: RunConfig) -> Record:
+    """The record of a cell, where it stands; from its start if nothing there can be used."""
+    make_folder(folder)
+    if _whole(folder, config) or _can_go_on(folder, config):
+        try:
+            return Record(folder, config)
+        except DamagedAnswersError:
+            raise
+        except ApilError as error:
+            print(f"apil: warning: {error} This run of the study starts over.", file=sys.stderr)
+    _clear(folder)
+    return Record(folder, config)
 
 
 def _clear(folder: Path) -> None:
     """Makes a cell's folder ready for a new start; answers that were given are kept and not asked for again."""
-    make_folder(folder)
     for path in folder.iterdir():
         if path.name != "answers.jsonl":
             path.unlink()

@@ -1,0 +1,126 @@
+"""A file of lines that only grows, and that a checkpoint can vouch for without reading it again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from apil.errors import ApilError
+
+_SYNC_SECONDS = 1.0
+_SYNC_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The beginning of a file."""
+
+    bytes: int = 0
+    """Its length."""
+    sha256: str = hashlib.sha256().hexdigest()
+    """Of these bytes, in hex."""
+
+    @staticmethod
+    def from_json(value: Any) -> Prefix | None:
+        """The prefix noted in a file; None if it is none."""
+        if not isinstance(value, dict) or set(value) != {"bytes", "sha256"}:
+            return None
+        length, digest = value["bytes"], value["sha256"]
+        return Prefix(length, digest) if type(length) is int and length >= 0 and isinstance(digest, str) else None
+
+
+class ChangedRowsError(ApilError):
+    """Rows are not those that a checkpoint builds on."""
+
+
+def rest_of(path: Path, prefix: Prefix) -> bytes:
+    """What follows the prefix in a file; refuses a file that does not begin with it."""
+    return _split(path, prefix)[1]
+
+
+def _split(path: Path, prefix: Prefix) -> tuple[Any, bytes]:
+    """The running checksum of the prefix, and what follows it."""
+    try:
+        content = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
+    digest = hashlib.sha256(memoryview(content)[: prefix.bytes])
+    if len(content) < prefix.bytes:
+        raise ChangedRowsError(
+            f"{path} lacks rows that the checkpoint builds on ({len(content)} of {prefix.bytes} bytes): "
+            "restore it or train anew."
+        )
+    if digest.hexdigest() != prefix.sha256:
+        raise ChangedRowsError(
+            f"{path} was changed: its first {prefix.bytes} bytes are not those that the checkpoint builds on; "
+            "restore it or train anew."
+        )
+    return digest, content[prefix.bytes :]
+
+
+class Journal:
+    """Appends to a file. Lines reach the operating system when they are appended, so that a killed process loses
+    none; they reach the disk by `sync`."""
+
+    def __init__(self, path: Path, prefix: Prefix) -> None:
+        """Reads and checks the file; changes nothing before `open`."""
+        self._path = path
+        self._digest, self.rest = _split(path, prefix)
+        self._bytes = prefix.bytes
+        self._file = -1
+        self._sync_at = 0.0
+
+    def open(self, keep: int = 0) -> None:
+        """Cuts the file `keep` bytes after the prefix, and goes on from there."""
+        kept, self.rest = self.rest[:keep], b""
+        try:
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
+            os.ftruncate(self._file, self._bytes + len(kept))
+            os.lseek(self._file, 0, os.SEEK_END)
+        except OSError as error:
+            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Check space and permissions.") from error
+        self._count(kept)
+
+    def _count(self, data: bytes) -> None:
+        self._digest.update(data)
+        self._bytes += len(data)
+
+    @property
+    def prefix(self) -> Prefix:
+        """All that was appended so far."""
+        return Prefix(self._bytes, self._digest.hexdigest())
+
+    def append(self, data: bytes) -> None:
+        """Hands lines to the operating system."""
+        rest = data
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError as error:
+            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
+        self._count(data)
+
+    def sync(self) -> None:
+        """Makes durable what was appended."""
+        started = time.monotonic()
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
+        now = time.monotonic()
+        self._sync_at = now + max(_SYNC_SECONDS, (now - started) / _SYNC_SHARE)
+
+    def sync_if_due(self) -> None:
+        """The same about once a second; less often where it takes long, so that it stays below 1 % of the time."""
+        if time.monotonic() >= self._sync_at:
+            self.sync()
+
+    def close(self) -> None:
+        """Closes the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

@@ -1,0 +1,185 @@
+"""The files of runs in training: opened where the last good checkpoint left them, and kept up from there."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.metrics import Meter, Row
+from apil.learning.trainer import Trainer
+from apil.runs.answers import AnswerBook, AnswerBooks
+from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, load_checkpoint, remove_after, save_checkpoint
+from apil.runs.environment import changed_software, environment
+from apil.runs.files import read_json, remove_leftovers, write_json
+from apil.runs.journal import Journal, Prefix, rest_of
+
+Due = Callable[[int, float, float], bool]
+"""Whether to save now: iterations done, seconds since the last save, seconds that it took."""
+
+
+class Record:
+    """The folder of one run in training."""
+
+    def __init__(self, folder: Path, config: RunConfig) -> None:
+        """Reads and checks everything before it changes anything."""
+        self.folder, self.config = folder, config
+        found = load_checkpoint(folder, config)
+        self.done = found.iteration if found else 0
+        """Iterations done before."""
+        self.saved: dict[str, Tensor] = found.tensors if found else {}
+        """The state after them; empty if there are none."""
+        files = found.files if found else dict.fromkeys(ROWS, Prefix())
+        self._metrics = Journal(folder / "metrics.jsonl", files["metrics.jsonl"])
+        path = folder / "answers.jsonl"
+        self.answers = AnswerBook(path, config, self.done, files["answers.jsonl"]) if config.answers else None
+        self._prepare(found)
+
+    def _prepare(self, found: Checkpoint | None) -> None:
+        """Drops what will be written again."""
+        remove_leftovers(self.folder)
+        if found:
+            remove_after(self.folder, found.iteration)
+        if self.done < self.config.iterations:
+            # The config comes first: from here on the run can be resumed.
+            write_json(self.folder / "config.json", self.config.to_json())
+            (self.folder / "evaluation.json").unlink(missing_ok=True)  # it is of an agent that is now trained on
+            _note_environment(self.folder)
+        early = _line(early_row(self.config, found))
+        keep = len(early) if self._metrics.rest.startswith(early) else 0
+        self._metrics.open(keep)
+        if not keep:
+            self._metrics.append(early)
+        if self.answers is not None:
+            self.answers.open()
+
+    def add(self, row: Row) -> None:
+        """Appends a row of metrics."""
+        self._metrics.append(_line(row))
+
+    def save(self, trainer: Trainer, run: int, seconds: float, kept: int = KEPT) -> None:
+        """Writes a checkpoint, after what it builds on is durable. `seconds` of training led to it."""
+        files = dict.fromkeys(ROWS, Prefix())
+        journals = [self._metrics] if self.answers is None else [self._metrics, self.answers.journal]
+        for name, journal in zip(ROWS, journals, strict=False):
+            journal.sync()
+            files[name] = journal.prefix
+        save_checkpoint(self.folder, trainer, run, files, kept)
+        timing = {"from": self.done, "to": trainer.iteration, "seconds": round(seconds, 3)}
+        self.done = trainer.iteration
+        with (self.folder / "timings.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(timing) + "\n")
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._metrics.close()
+        if self.answers is not None:
+            self.answers.journal.close()
+
+
+def _line(row: Row | None) -> bytes:
+    return b"" if row is None else (json.dumps(row, allow_nan=False) + "\n").encode()
+
+
+def early_row(config: RunConfig, found: Checkpoint | None) -> Row | None:
+    """The last row of a finished run that came before its time; None if the rows came out even.
+
+    A checkpoint does not build on it, as training on replaces it; it can be made again from the sums.
+    """
+    if found is None or found.iteration < config.iterations or found.iteration % config.log_every == 0:
+        return None
+    meter = Meter(1)
+    meter.restore([found.tensors])
+    return meter.rows(found.iteration)[0]
+
+
+def is_whole(folder: Path, config: RunConfig) -> bool:
+    """Whether a run is trained to its end and has exactly the rows it should have."""
+    try:
+        found = load_checkpoint(folder, config)
+        if found is None or found.iteration != config.iterations:
+            return False
+        after = rest_of(folder / "metrics.jsonl", found.files["metrics.jsonl"])
+        more = rest_of(folder / "answers.jsonl", found.files["answers.jsonl"]) if config.answers else b""
+        return after == _line(early_row(config, found)) and not more
+    except ApilError:
+        return False
+
+
+def _note_environment(folder: Path) -> None:
+    """Writes what software the run is made with; tells when it goes on with another: its bytes may then differ."""
+    path, now = folder / "environment.json", environment()
+    try:
+        before = read_json(path) if path.exists() else now
+    except ApilError:
+        before = {}
+    changed = changed_software(before, now)
+    if changed:
+        print(f"apil: warning: the run began with other software ({changed}); results may differ.", file=sys.stderr)
+    if changed or not path.exists():
+        write_json(path, now)
+
+
+def train_on(
+    records: Sequence[Record],
+    due: Due,
+    progress: Callable[[int], None],
+    stopped: Sequence[int] = (),
+    kept: int = KEPT,
+) -> Trainer:
+    """Trains a stack of runs that stand at the same iteration to the end, or until there is something in `stopped`.
+
+    At the end each run has a checkpoint; `kept` is how many checkpoints stay then.
+    """
+    books = [record.answers for record in records if record.answers is not None]
+    log = AnswerBooks(books) if books else None
+    trainer = Trainer([record.config for record in records], log)
+    if records[0].done:
+        for run, record in enumerate(records):
+            check_fits(trainer.state(run), record.saved, record.folder)
+        trainer.restore(records[0].done, [record.saved for record in records])
+    progress(trainer.iteration)
+    try:
+        _loop(trainer, records, due, progress, stopped, kept)
+    finally:
+        if log is not None:
+            log.flush()
+    return trainer
+
+
+def _loop(
+    trainer: Trainer,
+    records: Sequence[Record],
+    due: Due,
+    progress: Callable[[int], None],
+    stopped: Sequence[int],
+    kept: int,
+) -> None:
+    end, log_every = records[0].config.iterations, records[0].config.log_every
+    since, took = time.perf_counter(), 0.0
+    while trainer.iteration < end and not stopped:
+        rows = trainer.step()
+        complete = trainer.iteration % log_every == 0
+        if rows is not None and complete:
+            _add(records, rows)
+        now, last = time.perf_counter(), trainer.iteration == end
+        if last or stopped or due(trainer.iteration, now - since, took):
+            for run, record in enumerate(records):
+                record.save(trainer, run, now - since, kept if last else KEPT)
+            since = time.perf_counter()
+            took = since - now
+        if rows is not None and not complete:
+            _add(records, rows)
+        if rows is not None:
+            progress(trainer.iteration)
+
+
+def _add(records: Sequence[Record], rows: Sequence[Row]) -> None:
+    for record, row in zip(records, rows, strict=True):
+        record.add(row)
