@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -245,18 +245,64 @@ def study(command: Study) -> None:
     from apil.runs.calibration import load_calibration, threshold_of
     from apil.runs.files import locked, make_folder
     from apil.studies.folder import claim_folder
-    from apil.studies.plan import plan
 
+    typed = _command_line(command)
+    command = _filled(command)
     base = _study_base(command)
-    calibration = load_calibration(command.calibration)
     queries = tuple(dict.fromkeys(QUERY_POLICIES.check(query) for query in command.queries))
-    thresholds = {query: threshold_of(calibration, command.task, query) for query in queries}
-    cells = plan(base, tuple(dict.fromkeys(command.teachers)), queries, command.seeds, thresholds)
     out = command.out or Path("results") / command.task
-    claim_folder(out, command.task, _command_line(command))
+    claim_folder(out, command.task, typed)
     make_folder(out / "runs")
     with locked(out):
-        _run_study(command, cells, out, calibration)
+        calibration = load_calibration(command.calibration)
+        if command.task == "r2r":
+            calibration["r2r"] = _r2r_thresholds(command, base, queries, out, calibration.get("r2r", {}))
+        thresholds = {query: threshold_of(calibration, command.task, query) for query in queries}
+        _run_study(command, _study_cells(command, base, queries, thresholds), out, calibration)
+
+
+def _filled(command: Study) -> Study:
+    """The command with what was left open filled in."""
+    from apil.studies.plan import R2R_QUERIES
+
+    r2r = command.task == "r2r"
+    return replace(
+        command,
+        seeds=command.seeds if command.seeds is not None else 3 if r2r else 5,
+        queries=command.queries or (R2R_QUERIES if r2r else QUERY_POLICIES.names()),
+        episodes=command.episodes if command.episodes is not None else 0 if r2r else 1000,
+    )
+
+
+def _study_cells(
+    command: Study, base: RunConfig, queries: tuple[str, ...], thresholds: dict[str, float | None]
+) -> list[Cell]:
+    from apil.studies.plan import plan, plan_r2r
+
+    teachers = tuple(dict.fromkeys(command.teachers))
+    assert command.seeds is not None
+    if command.task == "r2r":
+        return plan_r2r(base, teachers, queries, command.seeds, command.other_seeds, thresholds)
+    return plan(base, teachers, queries, command.seeds, thresholds)
+
+
+def _r2r_thresholds(
+    command: Study, base: RunConfig, queries: Sequence[str], out: Path, known: dict[str, Any]
+) -> dict[str, Any]:
+    """Thresholds of the study: those given, or found once on DETM in runs of a fifth of the length."""
+    from apil.runs.files import read_json, write_json
+    from apil.studies.calibrate import calibrate_briefly
+
+    found = read_json(out / "thresholds.json") if (out / "thresholds.json").exists() else {}
+    missing = [q for q in queries if q in THRESHOLD_POLICIES and q not in known and q not in found]
+    if missing:
+        with _progress() as progress:
+            bar = progress.add_task(f"calibrating {', '.join(missing)} on detm", total=None)
+            found |= calibrate_briefly(
+                base, missing, command.workers, lambda done, total: progress.update(bar, completed=done, total=total)
+            )
+        write_json(out / "thresholds.json", found)
+    return {**found, **known}
 
 
 def _command_line(command: Study) -> str:
@@ -277,6 +323,7 @@ def _run_study(command: Study, cells: list[Cell], out: Path, calibration: Calibr
     from apil.studies.report import build_report
     from apil.studies.summary import write_records
 
+    assert command.episodes is not None
     now = standing(cells, out / "runs", command.episodes)
     if now.other_code and not command.keep_old:
         raise ApilError(
@@ -320,7 +367,7 @@ def _study_base(command: Study) -> RunConfig:
     """The settings that all runs of a study share."""
     from apil.learning.build import committee_of
 
-    for name in ("seeds", "workers", "episodes"):
+    for name in ("seeds", "workers", "other_seeds", *(("episodes",) if command.task != "r2r" else ())):
         positive(name, getattr(command, name))
     if not command.teachers or not command.queries:
         raise ApilError("A study needs at least one teacher and one query policy: see `apil list`.")
@@ -336,6 +383,8 @@ def _study_base(command: Study) -> RunConfig:
             models=command.models,
             log_every=command.log_every,
             answers=command.answers,
+            data=command.data,
+            preset=command.preset,
         )
     )
     for teacher in command.teachers:

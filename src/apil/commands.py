@@ -9,7 +9,6 @@ from typing import Annotated, Literal, Union
 import tyro
 
 from apil.config import Expectation
-from apil.query import QUERY_POLICIES
 
 
 @dataclass(frozen=True)
@@ -105,16 +104,16 @@ class Study:
 
     task: tyro.conf.Positional[str]
     """A task; see `apil list`."""
-    seeds: int = 5
-    """Runs of each query policy with each teacher."""
+    seeds: int | None = None
+    """Runs of each query policy with each teacher; 5 if not given, on r2r 3."""
     out: Path | None = None
     """Folder for the results; results/TASK if not given. Finished runs in it are kept."""
-    iterations: int = 1000
-    """Of each run: batches of episodes, one update each."""
+    iterations: int | None = None
+    """Of each run: batches of episodes, one update each; the preset's on r2r, else 1000."""
     teachers: tuple[str, ...] = ("detm", "rand", "tworand", "twodifdetm")
     """Who answers; see `apil list`."""
-    queries: tuple[str, ...] = QUERY_POLICIES.names()
-    """When to ask; see `apil list`."""
+    queries: tuple[str, ...] = ()
+    """When to ask; see `apil list`. All if not given, on r2r those of the paper's table."""
     workers: int = 2
     """Processes, one thread each."""
     log_every: int = 20
@@ -125,14 +124,20 @@ class Study:
     """N1: identities drawn for each model under monte-carlo."""
     models: int = 10
     """N2: dropout masks."""
-    episodes: int = 1000
-    """Evaluation episodes of each run at the end."""
+    episodes: int | None = None
+    """Evaluation episodes of each run at the end; 1000 if not given, on r2r all of val_unseen and val_seen."""
     answers: bool = False
     """Write every question and answer of each run to its answers.jsonl."""
     keep_old: bool = False
     """Keep finished runs that were made by other code."""
     calibration: Path | None = None
     """A file made by `apil calibrate`; overrides the thresholds that ship with apil."""
+    data: str = ""
+    """R2R: the folder or file made by `apil data r2r`; generated houses if not given."""
+    preset: Literal["desk", "paper"] = "desk"
+    """R2R: sizes and length of the runs."""
+    other_seeds: int = 1
+    """R2R: seeds of the policies other than dagger and apil, which have --seeds (3 if not given)."""
 
 
 @dataclass(frozen=True)

@@ -97,3 +97,13 @@ def _rates(base: RunConfig, query: str, thresholds: Sequence[float | None], seed
     trainer.train()
     rates = [sum(r["query_rate"] * r["steps"] for r in rows) / sum(r["steps"] for r in rows) for rows in trainer.rows]
     return [fmean(rates[place : place + seeds]) for place in range(0, len(rates), seeds)]
+
+
+def calibrate_briefly(
+    base: RunConfig,
+    queries: Sequence[str],
+    workers: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> dict[str, dict[str, Any]]:
+    """Thresholds of policies whose runs are too long to search among many: each is found within one run."""
+    raise ApilError(f"No thresholds for {', '.join(queries)}: give a file with --calibration.")

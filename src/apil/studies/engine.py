@@ -17,14 +17,17 @@ from typing import Any
 
 from apil.config import RunConfig
 from apil.errors import ApilError
+from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
+from apil.learning.navigation import evaluate_split
 from apil.learning.teacher_model import teacher_models
 from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
 from apil.runs.files import make_folder, read_json
 from apil.runs.record import Record, is_whole, train_on
 from apil.runs.store import load_config, write_evaluation
-from apil.studies.plan import Cell, stacks
+from apil.studies.plan import SPLITS, Cell, stacks
+from apil.tasks.r2r.task import R2R
 
 Progress = Callable[[int], None]
 """Told how many more units of work are done; a unit is an iteration of a run."""
@@ -94,7 +97,7 @@ def _has_config(folder: Path, config: RunConfig) -> bool:
 def _evaluated(folder: Path, episodes: int) -> bool:
     try:
         evaluation = read_json(folder / "evaluation.json")
-        return evaluation["episodes"] == episodes and {"success_alone", "teacher_model"} <= set(evaluation)
+        return evaluation["asked_for"] == episodes and {"success_alone", "teacher_model"} <= set(evaluation)
     except (ApilError, TypeError, KeyError):
         return False
 
@@ -197,11 +200,19 @@ def _finish(records: Sequence[Record], episodes: int, save_seconds: float, progr
 
     trainer = train_on(records, due, trained, kept=1)
     agents = trainer.trained_agents()
-    evaluations = evaluate(agents, episodes)
-    models = teacher_models(agents, min(_WATCHED, episodes))
+    evaluations = _evaluate(agents, episodes)
+    models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
     for run, record in enumerate(records):
-        write_evaluation(record.folder, {**evaluations[run], "teacher_model": models[run]})
+        write_evaluation(record.folder, {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]})
     progress(_EVALUATION * len(records))
+
+
+def _evaluate(agents: Agents, episodes: int) -> list[dict[str, Any]]:
+    """What each run can do, over so many episodes; on R2R over so many of each split, all of them if 0."""
+    if not isinstance(agents.task, R2R):
+        return evaluate(agents, episodes)
+    splits = {split: evaluate_split(agents, split, limit=episodes or None) for split in SPLITS}
+    return [{**splits[SPLITS[0]], "splits": splits}]
 
 
 def _open(folder: Path, config: RunConfig) -> Record:

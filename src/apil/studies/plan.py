@@ -14,6 +14,11 @@ from apil.learning.build import committee_of, require_threshold, stack_shape
 SAMPLE_SIZES = (1, 5, 10, 20, 50)
 """N1 of the figure on sampling uncertainty; the exact expectation is its last line."""
 _STACK = 72
+SPLITS = ("val_unseen", "val_seen")
+"""Where agents on R2R are evaluated; the first is the one that tables show."""
+R2R_QUERIES = ("dagger", "apil", "errpred", "intrun", "behvun", "bc", "extrun")
+"""Of the paper's second table, in the order in which the study runs them."""
+_MANY_SEEDS = ("dagger", "apil")
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,34 @@ def plan(
     return cells
 
 
+def plan_r2r(
+    base: RunConfig,
+    teachers: Sequence[str],
+    queries: Sequence[str],
+    seeds: int,
+    other_seeds: int,
+    thresholds: dict[str, float | None],
+) -> list[Cell]:
+    """The runs of a study of R2R, in the order in which they are to be made: first those of DAGGER and APIL.
+
+    They have `seeds` seeds, the other policies `other_seeds`. EXTRUN is run with committees that differ: with one
+    teacher, or with two of a kind, it has nothing to go by.
+    """
+    for query in queries:
+        require_threshold(base.task, query, thresholds.get(query))
+    cells = []
+    for seed in range(max(seeds, other_seeds)):
+        for query in queries:
+            if seed >= (seeds if query in _MANY_SEEDS else other_seeds):
+                continue
+            for teacher in teachers:
+                if query == "extrun" and teacher in ("detm", "rand", "tworand"):
+                    continue
+                config = replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query))
+                cells.append(Cell(config))
+    return cells
+
+
 def _sampling(base: RunConfig, size: int | None, seed: int) -> Cell:
     name = "exact" if size is None else str(size)
     config = replace(
@@ -66,7 +99,8 @@ def _sampling(base: RunConfig, size: int | None, seed: int) -> Cell:
 
 
 def stacks(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells in stacks of equal shape and of at most 72 runs, largest first.
+    """The cells in stacks of equal shape and of at most 72 runs, largest first; runs that stand
+    alone keep their order.
 
     Runs with the same query policy stand side by side, so that a policy reads its runs without a copy. How the cells
     are stacked changes no result.
@@ -78,4 +112,7 @@ def stacks(cells: Sequence[Cell]) -> list[list[Cell]]:
         parts = -(-len(runs) // _STACK)
         size = -(-len(runs) // parts)
         made += [runs[place : place + size] for place in range(0, len(runs), size)]
+    if all(len(stack) == 1 for stack in made):
+        order = {cell: place for place, cell in enumerate(cells)}
+        return sorted(made, key=lambda stack: order[stack[0]])
     return sorted(made, key=lambda stack: -len(stack) * len(committee_of(stack[0].config).members))

@@ -5,20 +5,32 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from apil.learning.build import committee_of
+from apil.learning.build import build, committee_of, make_task
 from apil.learning.metrics import PARTS, Row
+from apil.learning.navigation import follow_teacher
 from apil.learning.teacher_model import expected_uncertainty
 from apil.runs.files import read_json, read_rows, write_json, write_text
-from apil.studies.plan import Cell
+from apil.studies.plan import SPLITS, Cell
 from apil.studies.statistics import interval
-from apil.tasks import TASKS
 
 _FIGURES = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total")
 COLUMNS = ("task", "teacher", "query", "seed", "iteration", *_FIGURES, "answers")
+SPLIT_FIGURES = (
+    "success_alone",
+    "success_with_help",
+    "oracle_success",
+    "spl",
+    "ndtw",
+    "navigation_error",
+    "path_length",
+    "query_rate",
+)
+"""Of each split of R2R."""
 OBJECTIVE = ("query_on_progress", "no_progress")
 
 
@@ -43,6 +55,10 @@ class Result:
             "success_with_help": self.evaluation["success_with_help"],
             "query_rate_alone": self.evaluation["query_rate"],
             **{part: _mean(last, part, "steps") for part in PARTS},
+        }
+        self.splits: dict[str, dict[str, float]] = {
+            split: {figure: measured[figure] for figure in SPLIT_FIGURES}
+            for split, measured in self.evaluation.get("splits", {}).items()
         }
 
 
@@ -121,6 +137,7 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
                 "query": query,
                 "seeds": len(own),
                 **{name: _over_seeds(own, lambda r, name=name: r.figures[name]) for name in own[0].figures},  # type: ignore[misc]
+                **_splits(own),
             }
             for (teacher, query), own in _by(results)
         ],
@@ -133,21 +150,48 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
             for (teacher, query), own in _by(results)
             if own[0].evaluation["teacher_model"]["persona_js"] is not None
         ],
+        **_ceiling(results),
+    }
+
+
+def _splits(own: Sequence[Result]) -> dict[str, Any]:
+    """The figures of each split over seeds; nothing where a task has no splits."""
+    splits = {
+        split: {
+            figure: _over_seeds(own, lambda r, split=split, figure=figure: r.splits[split][figure])  # type: ignore[misc]
+            for figure in SPLIT_FIGURES
+        }
+        for split in own[0].splits
+    }
+    return {"splits": splits} if splits else {}
+
+
+def _ceiling(results: Sequence[Result]) -> dict[str, Any]:
+    """What the teachers themselves reach on R2R's first split when they are followed at every step."""
+    first = results[0].config
+    if first.task != "r2r":
+        return {}
+    names = dict.fromkeys(result.config.teacher for result in results)
+    always = [replace(first, teacher=name, query="bc", threshold=None, seed=0) for name in names]
+    return {
+        "teachers": [{"teacher": config.teacher, **follow_teacher(build([config]), SPLITS[0])} for config in always]
     }
 
 
 def _teachers(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0].config
-    task = TASKS.load(first.task)()
+    task = make_task(first)
     samples = first.samples if first.expectation == "monte-carlo" else None
+    starts = 1_000 if first.task == "r2r" else 20_000
     teachers = {result.config.teacher: committee_of(result.config) for result in results}
     return {
         "expectations": [
-            {"teacher": name, **expected_uncertainty(task, committee)} for name, committee in sorted(teachers.items())
+            {"teacher": name, **expected_uncertainty(task, committee, episodes=starts)}
+            for name, committee in sorted(teachers.items())
         ],
         # What the estimator in use shows for the same perfect copy.
         "estimates": [
-            {"teacher": name, **expected_uncertainty(task, committee, samples)}
+            {"teacher": name, **expected_uncertainty(task, committee, samples, starts)}
             for name, committee in sorted(teachers.items())
             if samples is not None
         ],
