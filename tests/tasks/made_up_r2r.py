@@ -94,8 +94,8 @@ def _boxes() -> dict[str, Any]:
 
 
 def _nearby() -> list[dict[str, Any]]:
-    """A far lamp and a near bed along 0 degrees."""
-    return [{"lamp": {"heading": 3.0, "distance": 2.5}, "bed ": {"heading": -2.0, "distance": 1.25}}] + [{}] * 7
+    """A far bed and a near lamp along 0 degrees."""
+    return [{"bed ": {"heading": -2.0, "distance": 2.5}, "lamp": {"heading": 3.0, "distance": 1.25}}] + [{}] * 7
 
 
 def _array(rows: Any) -> bytes:

@@ -100,6 +100,15 @@ def test_the_next_exit_is_the_first_that_lies_on_a_shortest_path(world: World) -
     assert int(world.next_slot(_at(world, "a1"), _at(world, "b0"))) == -1
 
 
+@pytest.mark.parametrize(("shorter", "slot"), [(1e-8, 1), (1e-3, 2)])
+def test_ways_that_differ_by_rounding_are_equally_short(tmp_path: Path, shorter: float, slot: int) -> None:
+    files = made_up_files()
+    a4 = next(entry for entry in files["connectivity/alpha_connectivity.json"] if entry["image_id"] == "a4")
+    a4["pose"][7] -= shorter
+    world = _compiled(tmp_path, files)
+    assert int(world.next_slot(_at(world, "a1"), _at(world, "a3"))) == slot
+
+
 def test_an_episode_is_an_instruction(world: World) -> None:
     train = world.split("train")
     assert train.names == ("1_0", "1_1", "1_2", "2_0", "2_1")
@@ -176,7 +185,7 @@ def test_objects_are_sorted_by_distance_and_then_by_size(tmp_path: Path) -> None
         words, metres = world.objects[0, direction].tolist(), world.object_distance[0, direction].tolist()
         return [(world.vocabulary[k], -1.0 if math.isnan(m) else m) for k, m in zip(words, metres, strict=True) if k]
 
-    assert things(0) == [("bed", 1.25), ("lamp", 2.5), ("cabinet", -1.0), ("bath", -1.0)]
+    assert things(0) == [("lamp", 1.25), ("bed", 2.5), ("cabinet", -1.0), ("bath", -1.0)]
     # The view along 60 degrees belongs to direction 1; six views show the bed there.
     assert things(1) == [("bed", -1.0), ("cabinet", -1.0), ("bath", -1.0)]
     assert things(2) == [("bed", -1.0)]
