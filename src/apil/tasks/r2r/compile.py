@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -52,7 +53,8 @@ def compile_world(folder: Path, out: Path, tell: Tell, image_features: Path | No
         pairs = [(scan, viewpoint) for scan, graph in raw.graphs.items() for viewpoint in graph.viewpoints]
         arrays["images"] = image_table(image_features, pairs, tell)
         metadata["features"].append("images")
-        metadata["image_features"] = image_features.name
+        with image_features.open("rb") as file:
+            source.sha256[image_features.name] = hashlib.file_digest(file, "sha256").hexdigest()
     metadata["sha256"] = source.sha256
     tell("writing", 0, 1)
     path = out / FILE
