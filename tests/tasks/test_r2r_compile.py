@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import math
 import sys
 from itertools import product
@@ -272,7 +273,9 @@ def test_image_features_from_a_tsv(world: World, tmp_path: Path) -> None:
     views = _views(world)
     views["gamma_elsewhere"] = views["alpha_a0"]
     file = _write_tsv(tmp_path / "features.tsv", views)
-    _check_images(_compiled(tmp_path, made_up_files(), image_features=file))
+    compiled = _compiled(tmp_path, made_up_files(), image_features=file)
+    _check_images(compiled)
+    assert compiled.sha256["features.tsv"] == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def test_image_features_from_hdf5(world: World, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -11,8 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from apil.errors import ApilError
 from apil.tasks.r2r.features import glove_table, instruction_counts, room_table, seen_words, sight_counts, sight_tables
@@ -53,7 +53,8 @@ def compile_world(folder: Path, out: Path, tell: Tell, image_features: Path | No
         pairs = [(scan, viewpoint) for scan, graph in raw.graphs.items() for viewpoint in graph.viewpoints]
         arrays["images"] = image_table(image_features, pairs, tell)
         metadata["features"].append("images")
-        metadata["image_features"] = image_features.name
+        with image_features.open("rb") as file:
+            source.sha256[image_features.name] = hashlib.file_digest(file, "sha256").hexdigest()
     metadata["sha256"] = source.sha256
     tell("writing", 0, 1)
     path = out / FILE
@@ -151,21 +152,24 @@ def _write(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
     header = {METADATA: json.dumps(metadata, ensure_ascii=False)}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, new, metadata=header)
-        _sync(new)
+        with new.open("wb") as file:
+            file.write(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=header))
+            file.flush()
+            os.fsync(file.fileno())
         new.replace(path)
-        _sync(path.parent)
-    except (OSError, SafetensorError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ApilError(f"Cannot write {path}: {why}. Check space and permissions, or choose another --out.") from error
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise ApilError(
+            f"Cannot write {path}: {error.strerror}. Check space and permissions, or choose another --out."
+        ) from error
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
-    """Makes what was written to a file, or renamed in a folder, durable."""
-    handle = os.open(path, os.O_RDONLY)
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename durable."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
