@@ -30,7 +30,7 @@ def test_an_unknown_name_gets_the_nearest_match_and_all_known_ones() -> None:
 
 
 def test_a_name_like_no_other_gets_no_guess() -> None:
-    with pytest.raises(ApilError, match=r"^Unknown task 'xyzzy'\. Known: grid, maze\.$"):
+    with pytest.raises(ApilError, match=r"^Unknown task 'xyzzy'\. Known: grid, maze, r2r\.$"):
         TASKS.check("xyzzy")
 
 

@@ -233,9 +233,10 @@ def _evaluate_r2r(command: Evaluate) -> None:
             split,
             greedy=not command.sample,
             limit=command.episodes,
+            shuffle=command.shuffle,
             progress=lambda done: progress.update(bar, completed=done),
         )
-    path = write_evaluation(command.run, result, split)
+    path = write_evaluation(command.run, result, f"{split}-shuffled" if command.shuffle else split)
     _print_table(f"R2R {split}, taught by {config.teacher}, query policy {config.query}", result)
     _wrote(path)
 

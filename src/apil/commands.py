@@ -92,6 +92,8 @@ class Evaluate:
     """R2R: val_unseen (if not given), val_seen, train or held_out."""
     sample: bool = False
     """R2R: sample actions from the mean policy, the paper's way, instead of taking the likeliest."""
+    shuffle: bool = False
+    """R2R: give each episode another's instruction, to see what the language is worth."""
     draw: int = 0
     """R2R: draw the first so many episodes as maps into the run folder."""
     data: str = ""

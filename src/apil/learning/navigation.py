@@ -126,16 +126,21 @@ def evaluate_split(
     *,
     greedy: bool = True,
     limit: int | None = None,
+    shuffle: bool = False,
     progress: Callable[[int], None] = lambda episodes: None,
 ) -> dict[str, Any]:
     """The measures alone and, with the suffix `_with_help`, where the teacher's action is executed wherever the query
     policy fires; the share of steps at which it fires in both; and the five uncertainties of the rollout alone.
 
-    `progress` is told the episodes done, of twice the number in the split.
+    With `shuffle` each episode comes with another's instruction. `progress` is told the episodes done, of twice the
+    number in the split.
     """
     assert isinstance(agents.task, R2R)
     task = agents.task.of_split(split)
     results: dict[str, Any] = {"split": split, "episodes": len(task.episodes[:limit]), "greedy": greedy}
+    if shuffle:
+        task = task.shuffled()
+        results["shuffled"] = True
     done = 0
     for acting, suffix in (("alone", ""), ("helped", "_with_help")):
         sums: dict[str, float] = {}

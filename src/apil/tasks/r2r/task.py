@@ -78,6 +78,7 @@ class R2R:
         self._literal = reading == "literal"
         self.split, self.episodes = "train", self._numbers("train")
         self._fixed: Tensor | None = None
+        self._reads: Tensor | None = None
         self.actions = 1 + self.world.neighbours.shape[1]
         self.state_size = LEADING + 2 * (self.actions - 1)
         self.action_names = ("stop", *(f"exit {number}" for number in range(1, self.actions)))
@@ -126,6 +127,15 @@ class R2R:
         other = object.__new__(R2R)
         other.__dict__.update(self.__dict__)
         other.split, other.episodes, other._fixed = split, self._numbers(split), None
+        return other
+
+    def shuffled(self) -> R2R:
+        """The same task, but each episode of the split comes with the instruction of another one, half the split away:
+        what remains is what an agent can do without language."""
+        other = object.__new__(R2R)
+        other.__dict__.update(self.__dict__)
+        other._reads = torch.arange(len(self._starts))
+        other._reads[self.episodes] = self.episodes.roll(len(self.episodes) // 2)
         return other
 
     def reset(self, draws: Draws, episodes: int) -> Walk:
@@ -191,7 +201,8 @@ class R2R:
         exits = self.world.neighbours[state.at]
         back = exits == state.came.unsqueeze(-1)
         seen = (exits.unsqueeze(-1) == state.visited.unsqueeze(-2)).any(-1) & (exits >= 0)
-        leading = [state.episode, state.at, state.heading, state.last]
+        reads = state.episode if self._reads is None else self._reads[state.episode]
+        leading = [reads, state.at, state.heading, state.last]
         features = torch.cat([torch.stack([x.float() for x in leading], -1), (back & seen).float(), seen.float()], -1)
         valid = torch.cat([torch.ones_like(exits[..., :1], dtype=torch.bool), exits >= 0], -1)
         return Observation(features, valid)
