@@ -92,3 +92,25 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert f"apil train --resume {folder}" in out.replace("\n", "")
     assert "Traceback" not in err
     assert list(folder.glob("checkpoint-*.json"))
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+    """In the middle of an iteration that lasts for minutes: the first is heard but must wait, the second need not."""
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "apil.cli", "train", "--task", "maze", "--query", "bc", "--batch", "200000"]
+    process = subprocess.Popen([*command, "--out", str(folder)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    while not (folder / "metrics.jsonl").exists():  # from then on it trains
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    told = b""
+    while b"once more to stop at once" not in told:
+        told += process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert b"Traceback" not in rest
+    assert f"stopped at once; go on with: apil train --resume {folder}".encode() in rest
+    assert not list(folder.glob("checkpoint-*")), "it did not wait for the iteration to end"
