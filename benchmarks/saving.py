@@ -2,8 +2,10 @@
 
     python benchmarks/saving.py
 
-The seconds spent in writing metrics, checkpoints (at the default interval) and answers are taken out of the run's own
-time: with / without = total / (total - saving). Two runs beside each other would differ by more than what is measured.
+Every call that writes metrics, checkpoints (at the default interval) or answers is timed, and so is every iteration.
+Two runs beside each other would differ by more than what is measured. The sum of the calls also has what other jobs on
+the machine add, above all at calls into the system; the typical cost, of the median call times the number of calls over
+the median iteration times theirs, has not.
 """
 
 from __future__ import annotations
@@ -13,74 +15,80 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from torch import Tensor
-
-import apil.runs.train as train
 from apil.config import RunConfig
+from apil.learning.ask import Guard
+from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBooks
+from apil.runs.record import Record
+from apil.runs.train import start_run
 from apil.tasks import TASKS
-from apil.types import Answer
 
 
 class Clock:
-    """Seconds spent in some functions."""
+    """Seconds spent in some functions, call by call, without the calls of others of them inside."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.calls: dict[str, list[float]] = {}
+        self.inner = 0.0
+        """Seconds of the present call that belong to another."""
 
-    def timed(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, its time added up."""
+    def timed(self, name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, its time noted."""
+        calls = self.calls.setdefault(name, [])
 
         def run(*args: Any) -> Any:
-            started = time.perf_counter()
+            outer, self.inner = self.inner, 0.0
+            begun = time.perf_counter()
             try:
                 return work(*args)
             finally:
-                self.seconds += time.perf_counter() - started
+                seconds = time.perf_counter() - begun
+                calls.append(seconds - self.inner)
+                self.inner = outer + seconds
 
         return run
 
+    def summed(self, *names: str) -> float:
+        """Seconds of all calls."""
+        return sum(sum(self.calls[name]) for name in names)
 
-class TimedBooks(AnswerBooks):
-    """Books that leave the asking itself out of their time."""
+    def typical(self, *names: str) -> float:
+        """Seconds if every call had taken as long as the median one."""
+        return sum(median(self.calls[name]) * len(self.calls[name]) for name in names if self.calls[name])
 
-    clock = Clock()
 
-    def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
-        """As `AnswerBooks.consult`."""
-        asking = Clock()
-        started = time.perf_counter()
-        answer = super().consult(iteration, t, asked, asking.timed(ask))
-        self.clock.seconds += time.perf_counter() - started - asking.seconds
-        return answer
+def told(clock: Clock) -> str:
+    """The shares of the run that was just made."""
+    lines = []
+    for how in ("summed", "typical"):
+        seconds = getattr(clock, how)
+        files, answers, rest = seconds("save", "add"), seconds("consult", "flush"), seconds("step", "answers")
+        lines.append(f"{how} {files / rest:.1%} + {answers / rest:.1%} = {(files + answers) / rest:.1%}")
+    return ", ".join(lines)
 
 
 def main() -> None:
-    """Measures every task with the policy that asks most and the one that asks least."""
+    """Measures every task with two policies that ask at every step and one that asks less and less."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--iterations", type=int, default=500)
     options = parser.parse_args()
-    files = Clock()
-    for name in ("_save", "_append", "_append_timing"):
-        setattr(train, name, files.timed(getattr(train, name)))
-    vars(train)["AnswerBooks"] = TimedBooks
+    clock = Clock()
+    timed = (Record, "save"), (Record, "add"), (AnswerBooks, "consult"), (AnswerBooks, "flush")
+    for owner, name in (*timed, (Guard, "answers"), (Trainer, "step")):
+        setattr(owner, name, clock.timed(name, getattr(owner, name)))
+    print("metrics and checkpoints + answers = together, of the training time")
     for task in ("grid", "maze"):
-        for query in ("dagger", "apil"):
+        for query in ("bc", "dagger", "apil"):
+            for calls in clock.calls.values():
+                calls.clear()
             batch = TASKS.load(task)().batch
             config = RunConfig(task, "twodifdetm", query, iterations=options.iterations, batch=batch)
-            files.seconds = TimedBooks.clock.seconds = 0.0
             with tempfile.TemporaryDirectory() as folder:
-                started = time.perf_counter()
-                train.start_run(config, Path(folder) / "run", progress=lambda done: None)
-                total = time.perf_counter() - started
-            rest = total - files.seconds - TimedBooks.clock.seconds
-            print(
-                f"{task}, {query}: metrics and checkpoints {files.seconds / rest:.1%}, "
-                f"answers {TimedBooks.clock.seconds / rest:.1%} of the training time",
-                flush=True,
-            )
+                start_run(config, Path(folder) / "run", progress=lambda done: None)
+            print(f"{task}, {query}: {told(clock)}", flush=True)
 
 
 if __name__ == "__main__":

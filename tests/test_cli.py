@@ -133,6 +133,33 @@ def test_a_study_writes_its_records_tables_figures_and_report(tmp_path: Path) ->
     assert {"figure_uncertainty", "figure_query_rate", "figure_success_answers"} <= png
 
 
+def test_a_study_writes_answers_if_asked_to_and_tells_other_code(run: Run, tmp_path: Path) -> None:
+    small = [*_STUDY[:7], "detm", "--queries", "bc", "--iterations", "5", "--workers", "1", "--episodes", "10"]
+    study = (*small, "--out", "results", "--answers")
+    assert run(*study).code == 0
+    runs = list((tmp_path / "results" / "runs").iterdir())
+    assert len(runs) == 1
+    rows = [json.loads(line) for line in (runs[0] / "answers.jsonl").read_text().splitlines()]
+    assert [(row["iteration"], row["step"]) for row in rows] == [(i, t) for i in range(5) for t in range(8)]
+    assert {(row["episode"], row["query"]) for row in rows} == {(0, "bc")}
+
+    made_by = runs[0] / "environment.json"
+    noted = json.dumps({**json.loads(made_by.read_text()), "code": "another"})
+    made_by.write_text(noted)
+    refused = run(*study)
+    assert refused.code == 2
+    assert "1 finished runs" in refused.err
+    assert "--keep-old" in refused.err
+    kept = run(*study, "--keep-old")
+    assert kept.code == 0
+    assert "1 finished before and kept" in kept.out
+    evaluated = run(*study, "--keep-old", "--episodes", "12")
+    assert evaluated.code == 0
+    assert "1 trained before and evaluated now" in evaluated.out
+    assert json.loads((runs[0] / "evaluation.json").read_text())["episodes"] == 12
+    assert made_by.read_text() == noted, "what made the run is not forgotten"
+
+
 def test_help_is_quick_to_come_by() -> None:
     """Neither help nor the list needs what training needs."""
     script = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from apil.learning.collect import Agents, collect
 from apil.learning.group import Group
 from apil.rng import Draws
 from apil.runs.answers import AnswerBook, AnswerBooks
+from apil.runs.journal import Prefix
 from apil.types import Answer, Episodes, Observation, Reference
 
 CONFIG = RunConfig("maze", "twodifdetm", "dagger", batch=5, iterations=3)
@@ -112,3 +115,71 @@ def test_what_cannot_be_an_answer_is_refused(tmp_path: Path, row: dict[str, obje
     (tmp_path / "answers.jsonl").write_text(json.dumps(row) + "\n")
     with pytest.raises(ApilError, match="not an answer"):
         book(tmp_path / "answers.jsonl")
+
+
+class Thoughtful(Moody):
+    """The same, but an answer takes its time; notes what was on disk at each question."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self.seen: list[tuple[int, int]] = []
+
+    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        self.seen.append((self.questions, len(self._path.read_bytes().splitlines())))
+        time.sleep(0.002)
+        return super().answer(observation, reference, asked, t)
+
+
+def test_what_a_slow_teacher_said_is_written_before_the_next_question(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    books = AnswerBooks([book(path)])
+    teacher = Thoughtful(path)
+    collect(taught_by(teacher), 0, CONFIG.batch, log=books)
+    assert len(teacher.seen) > 5
+    assert all(given == written for given, written in teacher.seen)
+    assert len(path.read_bytes().splitlines()) == teacher.questions, "also after the last one, without a flush"
+
+
+class Odd:
+    """Answers with numbers that are easy to get wrong in a file, and leaves every third question open."""
+
+    members = ("first", "last")
+    distances = (0.0, -0.0, float("inf"), 0.1, 1e-30, 3.0)
+
+    def begin(self, draws: Draws, episodes: int, horizon: int) -> Odd:
+        return self
+
+    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        action = observation.valid.int().argmax(-1)
+        distance = torch.full_like(reference.distance, self.distances[t % len(self.distances)])
+        given = torch.arange(asked.shape[1]).expand(asked.shape) % 3 != 0
+        return Answer(action, distance, torch.zeros_like(action), given)
+
+
+def test_odd_numbers_and_open_questions_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    agents = build([replace(CONFIG, on_teacher_error="skip")])
+    group = agents.teachers[0]
+    agents = replace(agents, teachers=[Group(group.runs, group.streams, Odd(), group.name)])
+    first = lesson(agents, path, 0)
+    content = path.read_bytes()
+    assert content.count(b'"distance": null') == int(first.unanswered.sum()) > 0
+    second = lesson(agents, path, 0)
+    assert path.read_bytes() == content
+    assert torch.equal(first.unanswered, second.unanswered)
+    assert first.distance[first.asked].numpy().tobytes() == second.distance[second.asked].numpy().tobytes()
+
+
+def test_changed_answers_are_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    lesson(taught_by(Moody()), path, 0)
+    content = path.read_bytes()
+    prefix = Prefix(len(content), hashlib.sha256(content).hexdigest())
+    AnswerBook(path, CONFIG, 1, prefix)
+    changed = content.replace(b'"action": 0', b'"action": 1', 1)
+    assert changed != content
+    path.write_bytes(changed)
+    with pytest.raises(ApilError, match=r"answers\.jsonl was changed.*restore it or train anew"):
+        AnswerBook(path, CONFIG, 1, prefix)
+    assert path.read_bytes() == changed

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from hypothesis import strategies as st
 from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.state import weights
+from apil.runs.record import Record
 from apil.runs.store import load_run
 from apil.runs.train import resume_run, start_run
 
@@ -176,3 +180,102 @@ def test_a_full_disk_is_told_and_the_run_can_go_on(whole: Path, tmp_path: Path) 
     start_run(RunConfig.from_json(json.loads((folder / "config.json").read_text())), again, progress=print)
     for name in ("metrics.jsonl", "answers.jsonl"):
         assert (folder / name).read_bytes() == (again / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "answers.jsonl"])
+def test_a_changed_digit_is_noticed(whole: Path, tmp_path: Path, name: str) -> None:
+    """By a resume and by whoever looks at the run; a row that still parses is no excuse."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    text = (folder / name).read_text()
+    place = re.search(r"\d[,}]", text)
+    assert place
+    changed = text[: place.start()] + str((int(text[place.start()]) + 1) % 10) + text[place.start() + 1 :]
+    (folder / name).write_text(changed)
+    for work in (lambda: resumed(folder), lambda: load_run(folder)):
+        told = complaint(work)
+        assert str(folder / name) in told
+        assert "restore it or train anew" in told
+    assert (folder / name).read_text() == changed
+
+
+def test_an_early_last_row_is_made_again(tmp_path: Path) -> None:
+    """Rows every four iterations, and one after the tenth: a checkpoint does not build on that one, but knows it."""
+    folder = tmp_path / "run"
+    start_run(replace(CONFIG, iterations=10), folder, progress=lambda done: None)
+    path = folder / "metrics.jsonl"
+    content = path.read_bytes()
+    assert [json.loads(line)["iteration"] for line in content.splitlines()] == [4, 8, 10]
+    for damaged in (
+        content[:-30],
+        content[: content.rindex(b"{")],
+        content.replace(b'"iteration": 10', b'"iteration": 11'),
+    ):
+        path.write_bytes(damaged)
+        resumed(folder)
+        assert path.read_bytes() == content
+
+
+def test_a_damaged_checkpoint_is_not_one_of_the_two_kept(whole: Path, tmp_path: Path) -> None:
+    """The newest of three iterations is damaged; the run goes on and stops before it would write that one again."""
+    folder = tmp_path / "run"
+    shutil.copytree(whole, folder)
+    newest(folder, ".safetensors").write_bytes(b"")
+    names = sorted(path.name for path in folder.glob("checkpoint-*.json"))
+    assert names == ["checkpoint-00000010.json", "checkpoint-00000012.json"]
+    resume_run(folder, iterations=20, progress=lambda done: None)
+    assert sorted(path.name for path in folder.glob("checkpoint-*")) == [
+        f"checkpoint-{iteration:08d}{suffix}" for iteration in (15, 20) for suffix in (".json", ".safetensors")
+    ]
+    again = tmp_path / "again"
+    shutil.copytree(whole, again)
+    newest(again, ".safetensors").write_bytes(b"")
+    record = Record(again, replace(CONFIG, iterations=20))
+    record.close()
+    assert [path.name for path in again.glob("checkpoint-*.json")] == ["checkpoint-00000010.json"]
+
+
+STRANGER = """
+import os, sys
+# What a stranger may not read is loaded before becoming one.
+from apil.cli import main, resolve
+from apil.commands import Train
+import apil.learning.evaluate, apil.learning.teacher_model, apil.runs.train, apil.studies.engine, apil.studies.folder
+import rich.console, rich.progress, rich.table
+resolve(Train())
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.argv = ["apil", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("command", ["train", "resume", "evaluate", "study"])
+def test_a_folder_without_write_permission_is_one_line(whole: Path, command: str) -> None:
+    """As another user, for root may write everywhere. What is there stays as it was."""
+    with tempfile.TemporaryDirectory() as name:  # not under pytest's own folder, which is closed to others
+        top = Path(name)
+        folder = top / "run"
+        shutil.copytree(whole, folder)
+        top.chmod(0o755)
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        arguments = {
+            "train": ["train", "--iterations", "2", "--out", str(top / "new")],
+            "resume": ["train", "--resume", str(folder), "--iterations", "20"],
+            "evaluate": ["evaluate", str(folder), "--episodes", "5"],
+            "study": ["study", "grid", "--iterations", "2", "--out", str(top / "study")],
+        }[command]
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": name, "HOME": name}
+        done = subprocess.run(
+            [sys.executable, "-c", STRANGER, *arguments],
+            capture_output=True, text=True, env=environment, cwd=name, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2, done.stderr
+        assert name in done.stderr
+        assert "Permission denied" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert [line.startswith("apil: ") for line in done.stderr.splitlines()] == [True]
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+        assert [path.name for path in top.iterdir()] == ["run"]

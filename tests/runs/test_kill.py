@@ -92,3 +92,44 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert f"apil train --resume {folder}" in out.replace("\n", "")
     assert "Traceback" not in err
     assert list(folder.glob("checkpoint-*.json"))
+
+
+ENDLESS = """
+import sys, time
+import apil.runs.train
+from apil.cli import main
+
+start = apil.runs.train.start_run
+
+def endless(config, folder, *, progress):
+    return start(config, folder, progress=lambda done: time.sleep(600 if done else 0))
+
+apil.runs.train.start_run = endless
+sys.argv = ["apil", *sys.argv[1:]]
+main()
+"""
+
+
+def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
+    """In the middle of an iteration that takes ten minutes: the first is heard but must wait, the second need not."""
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", ENDLESS, "train", "--query", "bc", "--iterations", "50", "--out", str(folder)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_bytes():
+        assert process.poll() is None
+        time.sleep(0.05)
+    assert process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    told = b""
+    while b"once more to stop at once" not in told:
+        told += process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert b"Traceback" not in rest
+    assert f"stopped at once; go on with: apil train --resume {folder}".encode() in rest
+    assert not list(folder.glob("checkpoint-*")), "it did not wait for the iteration to end"
+    answers = (folder / "answers.jsonl").read_bytes().splitlines()
+    assert len(answers) == 20 * 8, "but what was answered is written"
+    resume_run(folder, iterations=None, progress=quiet)
+    assert list(folder.glob("checkpoint-00000050.json"))

@@ -6,6 +6,7 @@ import csv
 import json
 import pickle
 import re
+import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -241,6 +242,125 @@ def test_an_error_survives_the_way_out_of_a_worker_process(error: ApilError) -> 
     back = pickle.loads(pickle.dumps(error))
     assert type(back) is type(error)
     assert str(back) == str(error)
+
+
+class _PowerError(Exception):
+    """The power fails."""
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """All files of a study's runs that are the same whenever it was made."""
+    skip = {"timings.jsonl", "environment.json"}
+    paths = [path for path in (folder / "runs").rglob("*") if path.is_file() and path.name not in skip]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+_MIXED = [
+    Cell(replace(cell.config, answers=True, iterations=25, log_every=4))
+    for cell in plan(_BASE, ("twodifdetm",), ("apil", "bc", "errpred"), 2, {"errpred": 0.3})
+]
+
+
+@pytest.fixture(scope="module")
+def unstopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unstopped")
+    (folder / "runs").mkdir()
+    run_cells(_MIXED, folder / "runs", 20, 1, lambda units: None)
+    return folder
+
+
+def _stopped(folder: Path, after: int) -> None:
+    """A study of one stack, stopped after some iterations; it saves after each."""
+    (folder / "runs").mkdir(parents=True)
+    told: list[int] = []
+
+    def progress(units: int) -> None:
+        told.append(units)
+        if sum(told) >= after * len(_MIXED):
+            raise _PowerError
+
+    with pytest.raises(_PowerError):
+        run_cells(_MIXED, folder / "runs", 20, 1, progress, due=lambda done, since, took: True)
+
+
+def _go_on(folder: Path) -> list[int]:
+    """Finishes a study; returns from which iteration each run went on, by its timings."""
+    run_cells(standing(_MIXED, folder / "runs", 20).todo, folder / "runs", 20, 1, lambda units: None)
+    return [read_rows(folder / "runs" / cell.folder / "timings.jsonl")[-1]["from"] for cell in _MIXED]
+
+
+def test_a_stopped_study_goes_on_within_a_stack(unstopped: Path, tmp_path: Path) -> None:
+    _stopped(tmp_path, after=8)
+    now = standing(_MIXED, tmp_path / "runs", 20)
+    assert now.begun == now.todo == _MIXED
+    assert len(list(tmp_path.glob("runs/*/checkpoint-*.json"))) == 2 * len(_MIXED)
+    assert _go_on(tmp_path) == [8] * len(_MIXED)
+    assert _files(tmp_path) == _files(unstopped)
+
+
+def test_runs_that_a_stop_during_a_save_left_behind_come_out_the_same(unstopped: Path, tmp_path: Path) -> None:
+    """Two have lost their last checkpoint, one both; half a line of answers is left."""
+    _stopped(tmp_path, after=8)
+    folders = [tmp_path / "runs" / cell.folder for cell in _MIXED]
+    for folder in folders[:3]:
+        max(folder.glob("checkpoint-*.json")).unlink()
+    min(folders[0].glob("checkpoint-*.json")).unlink()
+    answers = folders[1] / "answers.jsonl"
+    with answers.open("ab") as file:
+        file.write(b'{"iteration": 8, "epi')
+    assert standing(_MIXED, tmp_path / "runs", 20).anew == _MIXED[:1]
+    assert _go_on(tmp_path) == [0, 7, 7, 8, 8, 8]
+    assert _files(tmp_path) == _files(unstopped)
+
+
+def test_a_run_of_a_study_that_cannot_go_on_starts_over(
+    unstopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Checkpoints or metrics are damaged, or made by other code: told, and made anew."""
+    _stopped(tmp_path, after=8)
+    folders = [tmp_path / "runs" / cell.folder for cell in _MIXED]
+    for path in folders[0].glob("checkpoint-*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-1])
+    rows = (folders[1] / "metrics.jsonl").read_bytes()
+    (folders[1] / "metrics.jsonl").write_bytes(rows.replace(b"1", b"2", 1))
+    environment = json.loads((folders[2] / "environment.json").read_text())
+    (folders[2] / "environment.json").write_text(json.dumps({**environment, "code": "another"}))
+    assert standing(_MIXED, tmp_path / "runs", 20).anew == [_MIXED[2]]
+    assert _go_on(tmp_path) == [0, 0, 0, 8, 8, 8]
+    told = capsys.readouterr().err
+    assert told.count("This run of the study starts over.") == 2
+    assert _files(tmp_path) == _files(unstopped)
+
+
+def test_changed_answers_of_a_study_are_never_dropped_nor_used(tmp_path: Path) -> None:
+    _stopped(tmp_path, after=8)
+    path = tmp_path / "runs" / _MIXED[0].folder / "answers.jsonl"
+    changed = path.read_bytes().replace(b'"iteration": 0', b'"iteration": 1', 1)
+    path.write_bytes(changed)
+    with pytest.raises(ApilError, match=r"answers\.jsonl was changed"):
+        _go_on(tmp_path)
+    assert path.read_bytes() == changed
+
+
+def test_other_evaluation_episodes_need_no_training(unstopped: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    shutil.copytree(unstopped, folder)
+    before = _files(folder)
+    now = standing(_MIXED, folder / "runs", 30)
+    assert now.trained == now.todo == _MIXED
+    timings = {path: path.read_bytes() for path in folder.glob("runs/*/timings.jsonl")}
+    run_cells(now.todo, folder / "runs", 30, 1, lambda units: None)
+    assert all(path.read_bytes() == content for path, content in timings.items())
+    after = _files(folder)
+    assert {name for name in after if after[name] != before[name]} == {name for name in before if "evaluation" in name}
+    assert standing(_MIXED, folder / "runs", 30).finished == _MIXED
+
+
+def test_a_short_study_saves_only_at_its_end(unstopped: Path) -> None:
+    for cell in _MIXED:
+        folder = unstopped / "runs" / cell.folder
+        assert [row["to"] for row in read_rows(folder / "timings.jsonl")] == [25]
+        assert len(list(folder.glob("checkpoint-*.json"))) == 1
 
 
 # The folder.

@@ -45,9 +45,6 @@ class AnswerLog(Protocol):
     def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         """The answers where `asked` [runs, episodes]: known ones from memory, the others by `ask`."""
 
-    def flush(self) -> None:
-        """Puts all answers so far where a sudden end cannot reach them; called before anything is learned from them."""
-
 
 @dataclass(frozen=True)
 class Guard:

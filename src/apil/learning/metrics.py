@@ -58,10 +58,11 @@ class Meter:
         self._sums, self._logs, self._iterations = {}, {}, 0
 
     def state(self, run: int) -> dict[str, Tensor]:
-        """The sums of one run since the last row, for a checkpoint."""
+        """The sums of one run since the last row, for a checkpoint. Logs of other runs' query policies are left out, so
+        that it does not depend on what else is in the stack."""
         named = {"meter.answers": self.answers, "meter.unanswered": self.unanswered}
         named |= {f"meter.sums.{name}": value for name, value in self._sums.items()}
-        named |= {f"meter.logs.{name}": value for name, value in self._logs.items()}
+        named |= {f"meter.logs.{name}": value for name, value in self._logs.items() if not value[run].isnan()}
         counts = torch.tensor([self._iterations, self._episodes], dtype=torch.float64)
         return {name: value[run : run + 1].clone() for name, value in named.items()} | {"meter.counts": counts}
 

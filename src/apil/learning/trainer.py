@@ -42,8 +42,6 @@ class Trainer:
         """
         first = self.configs[0]
         episodes = collect(self.agents, self.iteration, first.batch, log=self._log)
-        if self._log is not None:
-            self._log.flush()
         self._meter.add(episodes, self._learner.update(episodes, self.iteration))
         self.iteration += 1
         if self._average is not None:

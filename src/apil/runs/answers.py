@@ -1,13 +1,19 @@
-"""`answers.jsonl`: every question and answer, written before it is learned from, and read back on resume."""
+"""`answers.jsonl`: every question and answer, written ahead of the checkpoints, and read back on resume."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from apil.config import RunConfig
@@ -19,8 +25,8 @@ from apil.types import Answer
 
 _SLOW_SECONDS = 0.001
 """An answer that took longer is written at once; a write takes some millionths of a second."""
-_LATE_SECONDS = 0.02
-"""Others wait so long at most for those after them."""
+_LATE_SECONDS = 0.05
+"""Others are written together at the first question after this time."""
 
 
 class DamagedAnswersError(ApilError):
@@ -40,7 +46,7 @@ class AnswerBook:
         `prefix` is what a checkpoint after `from_iteration` iterations builds on; the rows after it are remembered and
         will not be asked for again.
         """
-        self._end = f', "query": "{config.query}"}}\n'
+        self._query = config.query
         try:
             self.journal = Journal(path, prefix or Prefix())
         except ChangedRowsError as error:
@@ -67,24 +73,48 @@ class AnswerBook:
         """The remembered answers of a step by episode; each is given out once."""
         return self._known.pop((iteration, t), {})
 
-    def lines(self, iteration: int, t: int, asked: Sequence[bool], columns: Sequence[Sequence[Any]]) -> str:
-        """The rows of a step: `columns` are identity, action, distance and given, by episode."""
-        start, middle = f'{{"iteration": {iteration}, "episode": ', f', "step": {t}, "identity": '
-        return "".join(
-            [
-                f'{start}{episode}{middle}{identity}, "action": {action}, "distance": {distance}{self._end}'
-                if given
-                else f'{start}{episode}{middle}null, "action": null, "distance": null{self._end}'
-                for episode, (ask, identity, action, distance, given) in enumerate(zip(asked, *columns, strict=True))
-                if ask
-            ]
-        )
+    def write(self, moments: Sequence[tuple[int, int]], answers: Sequence[NDArray[Any]]) -> None:
+        """Hands answers to the operating system, and about once a second to the disk.
 
-    def append(self, lines: Sequence[str]) -> None:
-        """Hands rows to the operating system, and about once a second to the disk."""
-        text = "".join(lines).replace('"distance": inf', '"distance": 1e999')  # JSON has no infinity
-        self.journal.append(text.encode())
+        `moments` are iteration and step, `answers` are asked, given, identity, action and distance, each
+        [moments, episodes].
+        """
+        asked, given, identity, action, distance = answers
+        places, episodes = np.nonzero(asked)
+        if not len(places):
+            return
+        columns = [part[asked].tolist() for part in (identity, action, distance)]
+        if not given[asked].all():
+            columns = [_blanked(column, given[asked].tolist()) for column in columns]
+        # A cache takes 0.0 and -0.0 for the same.
+        tail = _tail.__wrapped__ if np.signbit(distance[asked]).any() else _tail
+        starts = [f'{{"iteration": {iteration}, "episode": ' for iteration, _ in moments]
+        middles = [f', "step": {step}, "identity": ' for _, step in moments]
+        pieces = [""] * (4 * len(places))
+        pieces[0::4] = [starts[place] for place in places.tolist()]
+        pieces[1::4] = map(str, episodes.tolist())
+        pieces[2::4] = [middles[place] for place in places.tolist()]
+        pieces[3::4] = map(tail, *columns, repeat(self._query))
+        self.journal.append("".join(pieces).encode())
         self.journal.sync_if_due()
+
+
+@lru_cache(maxsize=4096)
+def _tail(identity: int | None, action: int | None, distance: float | None, query: str) -> str:
+    """The rest of a row; the same few come again and again on a board."""
+    numbers = (
+        "null" if distance is None else "1e999" if distance == math.inf else repr(distance)
+    )  # JSON has no infinity
+    return f'{_null(identity)}, "action": {_null(action)}, "distance": {numbers}, "query": "{query}"}}\n'
+
+
+def _null(value: int | None) -> int | str:
+    return "null" if value is None else value
+
+
+def _blanked(column: Sequence[Any], given: Sequence[bool]) -> list[Any]:
+    """None where no answer was given."""
+    return [value if there else None for value, there in zip(column, given, strict=True)]
 
 
 def _rows(path: Path, content: bytes) -> list[Any]:
@@ -116,41 +146,36 @@ class AnswerBooks:
     """The books of a stack of runs: an `AnswerLog`.
 
     When an answer reaches the operating system, and so survives the end of this process: at once if the teachers took
-    more than a thousandth of a second for it (people, services, programs that think); else with those after it, within
-    20 thousandths of a second at the next question, and always before the agents learn from it.
+    more than a thousandth of a second for it (people, services, programs that think). Those of quicker ones wait for
+    each other, to be written together: until the first question a twentieth of a second after the last write, and
+    never beyond a checkpoint or an end that is not sudden. What waits was got for nothing and can be so again.
     """
 
     def __init__(self, books: Sequence[AnswerBook]) -> None:
         self.books = books
         self._waiting: list[tuple[int, int, Tensor, Answer]] = []
         self._written = time.monotonic()
+        self._remembers = any(book.remembers for book in books)
 
     def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         """Asks only for what no book remembers, and notes those answers."""
-        if any(book.remembers for book in self.books):
-            known = [book.take(iteration, t) for book in self.books]
-            if any(known):
-                return self._remember(iteration, t, asked, ask, known)
+        if self._remembers:
+            return self._remember(iteration, t, asked, ask)
         return self._ask(iteration, t, asked, ask)
 
     def _ask(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         started = time.monotonic()
         answer = ask(asked)
-        self._waiting.append((iteration, t, asked, answer))
         now = time.monotonic()
+        self._waiting.append((iteration, t, asked, answer))
         if now - started > _SLOW_SECONDS or now - self._written > _LATE_SECONDS:
             self.flush()
         return answer
 
-    def _remember(
-        self,
-        iteration: int,
-        t: int,
-        asked: Tensor,
-        ask: Callable[[Tensor], Answer],
-        known: Sequence[dict[int, dict[str, Any]]],
-    ) -> Answer:
+    def _remember(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         """The same where some answers are known from before a stop."""
+        known = [book.take(iteration, t) for book in self.books]
+        self._remembers = any(book.remembers for book in self.books)
         missing = asked.clone()
         for run, rows in enumerate(known):
             missing[run, list(rows)] = False
@@ -163,20 +188,16 @@ class AnswerBooks:
     def flush(self) -> None:
         """Hands all answers so far to the operating system."""
         waiting, self._waiting = self._waiting, []
-        lines: list[list[str]] = [[] for _ in self.books]
-        for iteration, t, asked, answer in waiting:
-            flags = asked.tolist()
-            if not any(True in own for own in flags):
-                continue
-            given = asked if answer.given is None else answer.given
-            columns = [part.tolist() for part in (answer.identity, answer.action, answer.distance, given)]
-            for run, own in enumerate(flags):
-                if True in own:
-                    lines[run].append(self.books[run].lines(iteration, t, own, [column[run] for column in columns]))
-        for book, own_lines in zip(self.books, lines, strict=True):
-            if own_lines:
-                book.append(own_lines)
         self._written = time.monotonic()
+        if not waiting:
+            return
+        moments = [(iteration, t) for iteration, t, _, _ in waiting]
+        given = [asked if answer.given is None else answer.given for _, _, asked, answer in waiting]
+        numbers = [[getattr(answer, name) for *_, answer in waiting] for name in ("identity", "action", "distance")]
+        stacked = [torch.stack(part).detach() for part in ([asked for _, _, asked, _ in waiting], given, *numbers)]
+        columns = [part.double().numpy() if part.is_floating_point() else part.numpy() for part in stacked]
+        for run, book in enumerate(self.books):
+            book.write(moments, [column[:, run] for column in columns])
 
 
 def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:

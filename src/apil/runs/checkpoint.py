@@ -47,7 +47,7 @@ def save_checkpoint(folder: Path, trainer: Trainer, run: int, files: dict[str, P
     """Saves one run of a stack as it is after `trainer.iteration` iterations; keeps the last `kept` checkpoints."""
     tensors = save(trainer.state(run))
     path = folder / f"checkpoint-{trainer.iteration:08d}.safetensors"
-    write_bytes(path, tensors)
+    write_bytes(path, tensors, sync_folder=False)  # the JSON follows into the same folder
     settings = _digest(trainer.configs[run])
     note = {
         "schema": SCHEMA,

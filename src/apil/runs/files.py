@@ -12,8 +12,11 @@ from typing import Any
 from apil.errors import ApilError
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file, whole or not at all: a new file beside `path`, made durable, then moved into place."""
+def write_bytes(path: Path, data: bytes, sync_folder: bool = True) -> None:
+    """Writes a file, whole or not at all: a new file beside `path`, made durable, then moved into place.
+
+    Without `sync_folder` the move itself may be lost to a power cut until the next file is written into the folder.
+    """
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         with new.open("wb") as file:
@@ -21,7 +24,8 @@ def write_bytes(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-        _sync_folder(path.parent)
+        if sync_folder:
+            _sync_folder(path.parent)
     except OSError as error:
         raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
     finally:

@@ -146,7 +146,7 @@ def train_on(
         trainer.restore(records[0].done, [record.saved for record in records])
     progress(trainer.iteration)
     try:
-        _loop(trainer, records, due, progress, stopped, kept)
+        _loop(trainer, log, records, due, progress, stopped, kept)
     finally:
         if log is not None:
             log.flush()
@@ -155,6 +155,7 @@ def train_on(
 
 def _loop(
     trainer: Trainer,
+    log: AnswerBooks | None,
     records: Sequence[Record],
     due: Due,
     progress: Callable[[int], None],
@@ -170,6 +171,8 @@ def _loop(
             _add(records, rows)
         now, last = time.perf_counter(), trainer.iteration == end
         if last or stopped or due(trainer.iteration, now - since, took):
+            if log is not None:
+                log.flush()
             for run, record in enumerate(records):
                 record.save(trainer, run, now - since, kept if last else KEPT)
             since = time.perf_counter()

@@ -24,7 +24,7 @@ from apil.learning.teacher_model import teacher_models
 from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
 from apil.runs.files import make_folder, read_json
-from apil.runs.record import Record, is_whole, train_on
+from apil.runs.record import Due, Record, is_whole, train_on
 from apil.runs.store import load_config, write_evaluation
 from apil.studies.plan import SPLITS, Cell, stacks
 from apil.tasks.r2r.task import R2R
@@ -37,8 +37,7 @@ _EVALUATION = 250
 _WATCHED = 200
 """Episodes for comparing the teacher model with the teachers."""
 
-_SAVE_SHARE = 0.02
-"""Of the time may go into checkpoints, however long one takes."""
+_SAVE_SECONDS, _SAVE_SHARE = 30.0, 0.02
 
 _queue: Any = None
 
@@ -114,19 +113,19 @@ def _other_software(folder: Path) -> bool:
         return True
 
 
-def run_cells(
-    cells: Sequence[Cell],
-    runs: Path,
-    episodes: int,
-    workers: int,
-    progress: Progress,
-    save_seconds: float = 30.0,
-) -> None:
-    """Trains and evaluates the cells, each into its folder under `runs`.
+def save_due(iterations: int, since: float, took: float) -> bool:
+    """A stack saves its runs every half a minute, or less often where that would take more than 2 % of the time."""
+    return since > max(_SAVE_SECONDS, took / _SAVE_SHARE)
 
-    A stack saves its runs when that many seconds have passed, so that a stopped study goes on from there.
+
+def run_cells(
+    cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress, due: Due = save_due
+) -> None:
+    """Trains and evaluates the cells, each into its folder under `runs`, going on from where they stand there.
+
+    `due` tells when a stack saves its runs on the way.
     """
-    work = [(stack, runs, episodes, save_seconds) for stack in stacks(cells)]
+    work = [(stack, runs, episodes, due) for stack in stacks(cells)]
     if workers == 1 or len(work) <= 1:
         for item in work:
             _run_stack(*item, progress)
@@ -166,17 +165,17 @@ def _listen(queue: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, save_seconds: float) -> None:
-    _run_stack(stack, runs, episodes, save_seconds, _queue.put)
+def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, due: Due) -> None:
+    _run_stack(stack, runs, episodes, due, _queue.put)
 
 
-def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, save_seconds: float, progress: Progress) -> None:
+def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, due: Due, progress: Progress) -> None:
     """One stack: trained, saved, evaluated. The results do not depend on what else is in the stack."""
     records = [_open(runs / cell.folder, cell.config) for cell in stack]
     try:
         # Usually all stand at the same iteration; those that a kill during a save left behind go on by themselves.
         for _, group in groupby(sorted(records, key=_done), key=_done):
-            _finish(list(group), episodes, save_seconds, progress)
+            _finish(list(group), episodes, due, progress)
     finally:
         for record in records:
             record.close()
@@ -186,7 +185,7 @@ def _done(record: Record) -> int:
     return record.done
 
 
-def _finish(records: Sequence[Record], episodes: int, save_seconds: float, progress: Progress) -> None:
+def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progress) -> None:
     """Trains runs to their end and evaluates them."""
     done = 0
 
@@ -194,9 +193,6 @@ def _finish(records: Sequence[Record], episodes: int, save_seconds: float, progr
         nonlocal done
         progress((iterations - done) * len(records))
         done = iterations
-
-    def due(iterations: int, since: float, took: float) -> bool:
-        return since > max(save_seconds, took / _SAVE_SHARE)
 
     trainer = train_on(records, due, trained, kept=1)
     agents = trainer.trained_agents()
