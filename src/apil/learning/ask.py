@@ -16,7 +16,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.learning.group import Group, take
 from apil.teachers.protocol import Session
-from apil.types import Answer, Observation, Reference
+from apil.types import ActionBox, Answer, Observation, Reference
 
 OnError = Literal["stop", "skip"]
 
@@ -54,6 +54,8 @@ class Guard:
     """Seconds a teacher has for one batch of answers; no limit if not given."""
     on_error: OnError = "stop"
     """A bad answer stops the run, or leaves the question unanswered."""
+    box: ActionBox | None = None
+    """The bounds of continuous actions; None where actions are discrete."""
 
     def answers(
         self, sessions: Sequence[Group[Session]], seen: Observation, reference: Reference, asked: Tensor, t: int
@@ -61,8 +63,7 @@ class Guard:
         """The answers of all teachers; `given` tells where there is one."""
         if len(sessions) == 1:
             return self._one(sessions[0], seen, reference, asked, t)
-        long = torch.zeros_like(asked, dtype=torch.long)
-        answer = Answer(long, torch.zeros_like(asked, dtype=torch.float), long.clone(), asked.clone())
+        answer = self._nothing(asked)
         for group in sessions:
             runs = group.runs
             try:
@@ -77,23 +78,53 @@ class Guard:
     def _one(self, group: Group[Session], seen: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """One teacher's checked answers."""
         if not asked.any():
-            return _nothing(asked)
+            return self._nothing(asked)
         try:
             answer = self._call(lambda: group.part.answer(seen, reference, asked, t))
-            _check_form(answer, asked)
+            _check_form(answer, asked, self.box)
         except Exception as error:
             if self.on_error == "stop":
                 run, episode = asked.nonzero()[0].tolist()
                 raise TeacherError(f"Teacher '{group.name}' {_what(error)}", run, episode) from error
-            return _nothing(asked)
+            return self._nothing(asked)
         given = asked if answer.given is None else asked & answer.given
-        wrong = given & ~_sound(answer, seen, len(group.name.split("+")))
+        wrong = given & ~self._sound(answer, seen, len(group.name.split("+")))
         if wrong.any():
             if self.on_error == "stop":
                 run, episode = wrong.nonzero()[0].tolist()
-                raise TeacherError(_complaint(group.name, answer, seen, run, episode), run, episode)
+                raise TeacherError(self._complaint(group.name, answer, seen, run, episode), run, episode)
             given = given & ~wrong
         return Answer(answer.action, answer.distance, answer.identity, given)
+
+    def _nothing(self, asked: Tensor) -> Answer:
+        """No answer to any question."""
+        long, none = torch.zeros_like(asked, dtype=torch.long), torch.zeros_like(asked, dtype=torch.float)
+        action = long if self.box is None else none.unsqueeze(-1).repeat(1, 1, len(self.box.low))
+        return Answer(action, none, long.clone(), torch.zeros_like(asked))
+
+    def _sound(self, answer: Answer, seen: Observation, teachers: int) -> Tensor:
+        """[runs, episodes] bool: the action is valid here, the distance not negative nor NaN, the identity known."""
+        if self.box is not None:
+            sound = self.box.contains(answer.action)
+        else:
+            action = answer.action.clamp(0, seen.valid.shape[-1] - 1)
+            sound = seen.valid.gather(-1, action.unsqueeze(-1)).squeeze(-1) & (action == answer.action)
+        return sound & (answer.distance >= 0) & (answer.identity.clamp(0, teachers - 1) == answer.identity)
+
+    def _complaint(self, name: str, answer: Answer, seen: Observation, run: int, episode: int) -> str:
+        identity, distance = int(answer.identity[run, episode]), float(answer.distance[run, episode])
+        members = name.split("+")
+        if not 0 <= identity < len(members):
+            return f"Teacher '{name}' answered as identity {identity}, but has {len(members)} members,"
+        who = f"Teacher '{name}', member {identity} ({members[identity]}),"
+        if not distance >= 0:
+            return f"{who} told the distance {distance:g}, which is not a distance,"
+        action = answer.action[run, episode].tolist()
+        if self.box is not None:
+            low, high = self.box.low.tolist(), self.box.high.tolist()
+            return f"{who} answered action {action}, but actions lie between {low} and {high},"
+        valid = seen.valid[run, episode].nonzero().flatten().tolist()
+        return f"{who} answered action {action}, but valid actions are {', '.join(map(str, valid))},"
 
     def _call(self, answer: Callable[[], Answer]) -> Answer:
         """The call itself, given up after the deadline; a teacher that hangs is left behind in its thread."""
@@ -118,16 +149,18 @@ class Guard:
         return result
 
 
-def _check_form(answer: Any, asked: Tensor) -> None:
+def _check_form(answer: Any, asked: Tensor, box: ActionBox | None) -> None:
     """Refuses what is not an answer at all."""
     if not isinstance(answer, Answer):
         raise TypeError(f"answered with {type(answer).__name__} instead of an Answer")
     for name in ("action", "identity", "distance"):
         part = getattr(answer, name)
-        if not isinstance(part, Tensor) or part.shape != asked.shape:
+        vector = name == "action" and box is not None
+        expected = [*asked.shape, len(box.low)] if vector and box is not None else list(asked.shape)
+        if not isinstance(part, Tensor) or list(part.shape) != expected:
             shape = list(part.shape) if isinstance(part, Tensor) else type(part).__name__
-            raise TypeError(f"answered with {name} {shape}, expected a tensor {list(asked.shape)}")
-        if part.is_floating_point() != (name == "distance"):
+            raise TypeError(f"answered with {name} {shape}, expected a tensor {expected}")
+        if part.is_floating_point() != (name == "distance" or vector):
             raise TypeError(f"answered with {name} of type {part.dtype}")
 
 
@@ -135,30 +168,3 @@ def _what(error: Exception) -> str:
     if isinstance(error, TimeoutError) and str(error).startswith("did not answer"):
         return str(error)
     return f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
-
-
-def _nothing(asked: Tensor) -> Answer:
-    long = torch.zeros_like(asked, dtype=torch.long)
-    return Answer(long, torch.zeros_like(asked, dtype=torch.float), long, torch.zeros_like(asked))
-
-
-def _sound(answer: Answer, seen: Observation, teachers: int) -> Tensor:
-    """[runs, episodes] bool: the action is valid here, the distance not negative nor NaN, the identity known."""
-    actions = seen.valid.shape[-1]
-    action = answer.action.clamp(0, actions - 1)
-    sound = seen.valid.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    sound = sound & (action == answer.action) & (answer.distance >= 0)
-    return sound & (answer.identity.clamp(0, teachers - 1) == answer.identity)
-
-
-def _complaint(name: str, answer: Answer, seen: Observation, run: int, episode: int) -> str:
-    action, identity = int(answer.action[run, episode]), int(answer.identity[run, episode])
-    distance = float(answer.distance[run, episode])
-    members = name.split("+")
-    if not 0 <= identity < len(members):
-        return f"Teacher '{name}' answered as identity {identity}, but has {len(members)} members,"
-    who = f"Teacher '{name}', member {identity} ({members[identity]}),"
-    if not distance >= 0:
-        return f"{who} told the distance {distance:g}, which is not a distance,"
-    valid = seen.valid[run, episode].nonzero().flatten().tolist()
-    return f"{who} answered action {action}, but valid actions are {', '.join(map(str, valid))},"
