@@ -15,7 +15,7 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.learning.group import Group, take
-from apil.teachers.protocol import Session
+from apil.teachers.protocol import MemberError, Session, may_miss_distances, told_end
 from apil.types import Answer, Observation, Reference
 
 OnError = Literal["stop", "skip"]
@@ -87,13 +87,29 @@ class Guard:
                 raise TeacherError(f"Teacher '{group.name}' {_what(error)}", run, episode) from error
             return _nothing(asked)
         given = asked if answer.given is None else asked & answer.given
-        wrong = given & ~_sound(answer, seen, len(group.name.split("+")))
+        unknown = answer.distance.isnan() & may_miss_distances(group.part)
+        wrong = given & ~_sound(answer, unknown, seen, len(group.name.split("+")))
         if wrong.any():
             if self.on_error == "stop":
                 run, episode = wrong.nonzero()[0].tolist()
                 raise TeacherError(_complaint(group.name, answer, seen, run, episode), run, episode)
             given = given & ~wrong
         return Answer(answer.action, answer.distance, answer.identity, given)
+
+    def final(self, sessions: Sequence[Group[Session]], distance: Tensor) -> Tensor:
+        """[runs, episodes]: the final distances as the teachers tell them, from the true ones."""
+        told = distance.clone()
+        for group in sessions:
+            own = told_end(group.part, distance[group.runs])
+            wrong = ~(own >= 0) & ~(own.isnan() & may_miss_distances(group.part))
+            if wrong.any():
+                worst = float(own[wrong][0])
+                raise ApilError(
+                    f"Teacher '{group.name}' told the final distance {worst:g}, which is not a distance: mend the "
+                    "teacher, or the distance of the task."
+                )
+            told[group.runs] = own
+        return told
 
     def _call(self, answer: Callable[[], Answer]) -> Answer:
         """The call itself, given up after the deadline; a teacher that hangs is left behind in its thread."""
@@ -132,6 +148,8 @@ def _check_form(answer: Any, asked: Tensor) -> None:
 
 
 def _what(error: Exception) -> str:
+    if isinstance(error, MemberError):
+        return str(error)
     if isinstance(error, TimeoutError) and str(error).startswith("did not answer"):
         return str(error)
     return f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
@@ -142,12 +160,12 @@ def _nothing(asked: Tensor) -> Answer:
     return Answer(long, torch.zeros_like(asked, dtype=torch.float), long, torch.zeros_like(asked))
 
 
-def _sound(answer: Answer, seen: Observation, teachers: int) -> Tensor:
-    """[runs, episodes] bool: the action is valid here, the distance not negative nor NaN, the identity known."""
+def _sound(answer: Answer, unknown: Tensor, seen: Observation, teachers: int) -> Tensor:
+    """[runs, episodes] bool: the action is valid here, the distance not negative (or `unknown`), the identity known."""
     actions = seen.valid.shape[-1]
     action = answer.action.clamp(0, actions - 1)
     sound = seen.valid.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    sound = sound & (action == answer.action) & (answer.distance >= 0)
+    sound = sound & (action == answer.action) & ((answer.distance >= 0) | unknown)
     return sound & (answer.identity.clamp(0, teachers - 1) == answer.identity)
 
 
