@@ -7,7 +7,7 @@ from torch import Tensor
 
 from apil.rng import Draws
 from apil.tasks.cells import DOWN, RIGHT, all_distances, board, neighbours, ordered_references, place
-from apil.types import Observation, Picture, Reference
+from apil.types import ActionBox, Observation, Picture, Reference
 
 _EMPTY, _GOAL, _AGENT = 0.0, 0.5, 1.0
 
@@ -23,6 +23,7 @@ class Grid:
     batch = 1
     success_distance = 0.0
     action_names: tuple[str, ...] = ("right", "down")
+    box: ActionBox | None = None
 
     def __init__(self, size: int = 5) -> None:
         self._size = size
