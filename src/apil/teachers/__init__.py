@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apil.registry import Registry
 
-TEACHERS = Registry("teacher")
+TEACHERS = Registry("teacher", "apil.teachers")
 TEACHERS.register("detm", "apil.teachers.committee:detm", "one teacher, always the first reference action")
 TEACHERS.register("rand", "apil.teachers.committee:rand", "one teacher, any reference action with equal chance")
 TEACHERS.register(
