@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apil.registry import Registry
 
-TASKS = Registry("task")
+TASKS = Registry("task", "apil.tasks")
 TASK_MODELS: dict[str, str] = {}
 """The model of each task whose observation is not a state vector; 'vector' for all others."""
 TASKS.register(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from apil.teachers.wrappers import NoisyDistance as NoisyDistance
     from apil.teachers.wrappers import NoisyIdentity as NoisyIdentity
 
-TEACHERS = Registry("teacher")
+TEACHERS = Registry("teacher", "apil.teachers")
 TEACHERS.register("detm", "apil.teachers.committee:detm", "one teacher, always the first reference action")
 TEACHERS.register("rand", "apil.teachers.committee:rand", "one teacher, any reference action with equal chance")
 TEACHERS.register(
