@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from shlex import join, quote
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Entry point of `apil`."""
-    command = tyro.cli(Command, prog="apil", description=__doc_cli__)
+    command: Any = None
     try:
+        command = tyro.cli(Command, prog="apil", description=__doc_cli__)
         if isinstance(command, Train):
             train(command)
         elif isinstance(command, Evaluate):
@@ -197,7 +198,8 @@ def _command_line(command: Study) -> str:
     words = ["apil", "study", command.task]
     for option in fields(Study):
         value = getattr(command, option.name)
-        if option.name not in ("task", "keep_old", "workers") and value != option.default:
+        usual = option.default if option.default_factory is MISSING else option.default_factory()
+        if option.name not in ("task", "keep_old", "workers") and value != usual:
             name = "--" + option.name.replace("_", "-")
             many = value if isinstance(value, tuple) else [] if value is True else [value]
             words += [name, *map(str, many)]

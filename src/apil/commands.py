@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal, Union
 
 import tyro
 
 from apil.config import Expectation
-from apil.query import QUERY_POLICIES
+from apil.query import study_policies
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Study:
     """Of each run: batches of episodes, one update each."""
     teachers: tuple[str, ...] = ("detm", "rand", "tworand", "twodifdetm")
     """Who answers; see `apil list`."""
-    queries: tuple[str, ...] = QUERY_POLICIES.names()
-    """When to ask; see `apil list`."""
+    queries: tuple[str, ...] = field(default_factory=study_policies)
+    """When to ask; see `apil list`. The paper's, its baselines and your own if not given."""
     workers: int = 2
     """Processes, one thread each."""
     log_every: int = 20

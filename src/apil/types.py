@@ -110,7 +110,7 @@ class Answer:
     action: Tensor
     """[runs, episodes] long: the reference action; [runs, episodes, n] float where actions are continuous."""
     distance: Tensor
-    """[runs, episodes] float: d(s)."""
+    """[runs, episodes] float: d(s); NaN where a teacher that may not tell it (`missing_distances`) did not."""
     identity: Tensor
     """[runs, episodes] long, 0 to K - 1: who answered."""
     given: Tensor | None = None
@@ -178,7 +178,7 @@ class Episodes:
     action: Tensor
     """[runs, episodes, T] long, or [runs, episodes, T, n] float: the teacher's."""
     distance: Tensor
-    """[runs, episodes, T] float: the teacher's, NaN where not asked."""
+    """[runs, episodes, T] float: the teacher's, NaN where not asked or not told."""
     identity: Tensor
     """[runs, episodes, T] long: who answered."""
     taken: Tensor
@@ -186,8 +186,8 @@ class Episodes:
     live: Tensor
     """[runs, episodes, T] bool: the episode was still going on."""
     final_distance: Tensor
-    """[runs, episodes] float: d_T, which the teacher tells at the end."""
+    """[runs, episodes] float: d_T, as the teacher tells it at the end; NaN where it does not."""
     success: Tensor
-    """[runs, episodes] bool"""
+    """[runs, episodes] bool: by the true final distance, whatever was told."""
     uncertainty: Uncertainty
     """Each [runs, episodes, T]."""

@@ -120,7 +120,10 @@ def _build(configs: Sequence[RunConfig], parts: Parts) -> Agents:
     streams = Streams([config.seed for config in configs])
     model = _model(streams, task, configs, len(parts.members(first)))
     teachers = _groups(
-        configs, parts.teacher_of, lambda c, _: parts.teacher_of(c), lambda c: "+".join(parts.members(c))
+        configs,
+        lambda c: (c.teacher, c.weights, c.selection),
+        lambda c, _: parts.teacher_of(c),
+        lambda c: "+".join(parts.members(c)),
     )
     queries = _groups(configs, lambda c: c.query, lambda _, runs: _query(task, model, runs), lambda c: c.query)
     guard = Guard(first.teacher_deadline, first.on_teacher_error, task.box)

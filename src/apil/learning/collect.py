@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -54,6 +55,7 @@ class Step:
 
 
 Watch = Callable[[Any, Step], None]
+Ended = Callable[[Any], None]
 
 
 def collect(
@@ -64,16 +66,17 @@ def collect(
     prefix: str = "",
     log: AnswerLog | None = None,
     watch: Watch | None = None,
+    ended: Ended | None = None,
 ) -> Episodes:
     """Runs `episodes` episodes of every run to their end.
 
     All randomness comes from (seed, `prefix` + stream, `iteration`); acting needs no gradient.
-    Answers go through `log`; `watch` is shown each state and what happened there.
+    Answers go through `log`; `watch` is shown each state and what happened there, `ended` the last states.
     """
     with torch.inference_mode():
-        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix, log, watch)
+        steps, final_distance, told = _walk(agents, iteration, episodes, acting, prefix, log, watch, ended)
     # Stacked outside inference mode: gradients may flow through what is learned from it.
-    return _episodes(steps, final_distance.clone(), agents.task.success_distance)
+    return _episodes(steps, told.clone(), (final_distance <= agents.task.success_distance).clone())
 
 
 def _walk(
@@ -84,7 +87,9 @@ def _walk(
     prefix: str,
     log: AnswerLog | None,
     watch: Watch | None,
-) -> tuple[list[Step], Tensor]:
+    ended: Ended | None,
+) -> tuple[list[Step], Tensor, Tensor]:
+    """The steps, and the final distances: the true ones and those told."""
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
     draws = streams.draws(f"{prefix}model", iteration)
     model = agents.model.begin(draws, streams.draws(f"{prefix}identity", iteration), episodes, horizon)
@@ -113,7 +118,10 @@ def _walk(
         if watch is not None:
             watch(state, steps[-1])
         state = task.step(state, action)
-    return steps, task.distance(state)
+    if ended is not None:
+        ended(state)
+    distance = task.distance(state)
+    return steps, distance, agents.guard.final(sessions, distance)
 
 
 def _over(flags: Tensor, values: Tensor) -> Tensor:
@@ -132,8 +140,10 @@ def _follows(agents: Agents, acting: Acting) -> Tensor:
 
 def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> list[Group[Session]]:
     horizon = agents.task.horizon
+    # What changes while an agent is trained has come to its end when it is measured.
+    time = iteration if stream == "teacher" else math.inf
     return [
-        Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration), episodes, horizon), g.name)
+        Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration, time), episodes, horizon), g.name)
         for g in agents.teachers
     ]
 
@@ -164,7 +174,7 @@ def _answer(
     return log.consult(iteration, t, asked, lambda missing: guard.answers(sessions, seen, reference, missing, t))
 
 
-def _episodes(steps: Sequence[Step], final_distance: Tensor, success_distance: float) -> Episodes:
+def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) -> Episodes:
     def over_time(tensors: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(tensors), dim=2)
 
@@ -187,7 +197,7 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success_distance: f
         taken=over_time([s.action for s in steps]),
         live=over_time([s.live for s in steps]),
         final_distance=final_distance,
-        success=final_distance <= success_distance,
+        success=success,
         uncertainty=Uncertainty(
             **{f.name: over_time([getattr(s.belief.uncertainty, f.name) for s in steps]) for f in fields(Uncertainty)}
         ),

@@ -9,7 +9,7 @@ from apil.registry import Registry
 if TYPE_CHECKING:
     from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
 
-TASKS = Registry("task")
+TASKS = Registry("task", "apil.tasks")
 TASK_MODELS: dict[str, str] = {}
 """The model of each task whose observation is not a state vector; 'vector' for all others."""
 TASKS.register(
