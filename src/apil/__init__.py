@@ -1,3 +1,73 @@
-"""apil: train an agent from several teachers who disagree, and ask them only when asking helps."""
+"""apil: train an agent from several teachers who disagree, and ask them only when asking helps.
+
+Parts of your own get a name with `register_task`, `register_teacher` and `register_query_policy`; it then works
+wherever a name does. Entry points of the groups apil.tasks, apil.teachers and apil.query_policies do the same for a
+package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from apil.registry import Registry
+    from apil.runs.own import train as train
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "register_query_policy", "register_task", "register_teacher", "train"]
+
+_ELSEWHERE: dict[str, str] = {"train": "apil.runs.own"}
+"""Public names that need torch, and the modules they are in: importing apil stays light."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module 'apil' has no attribute '{name}'")
+    return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+
+
+def register_task(name: str, factory: str | Callable[..., Any], summary: str = "") -> None:
+    """Gives a task a name: `factory(**options)` returns an `apil.tasks.protocol.Task`.
+
+    `factory` is the class or function itself, or "module:attribute" of it.
+    """
+    from apil.tasks import TASKS
+
+    _register(TASKS, name, factory, summary)
+
+
+def register_teacher(name: str, factory: str | Callable[..., Any], summary: str = "") -> None:
+    """Gives teachers a name: `factory()` returns an `apil.teachers.protocol.Teacher`."""
+    from apil.teachers import TEACHERS
+
+    _register(TEACHERS, name, factory, summary)
+
+
+def register_query_policy(
+    name: str,
+    factory: str | Callable[..., Any],
+    summary: str = "",
+    *,
+    needs_threshold: bool | None = None,
+    takes_budget: bool | None = None,
+) -> None:
+    """Gives a query policy a name: `factory(setup, **options)` returns an `apil.query.protocol.QueryPolicy`.
+
+    `apil.query.scored.scored(score)` makes a factory of a score alone. A policy that needs a threshold is refused
+    without one (or a budget, if it takes one). What is not told here is read from the factory's attributes of the same
+    names.
+    """
+    from apil.query import QUERY_POLICIES
+
+    told = {"needs_threshold": needs_threshold, "takes_budget": takes_budget}
+    _register(
+        QUERY_POLICIES, name, factory, summary, **{key: value for key, value in told.items() if value is not None}
+    )
+
+
+def _register(registry: Registry, name: str, factory: str | Callable[..., Any], summary: str, **traits: Any) -> None:
+    if not summary and not isinstance(factory, str):
+        summary = (factory.__doc__ or "of your own").strip().splitlines()[0]
+    registry.register(name, factory, summary, own=True, **traits)

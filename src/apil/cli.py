@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from shlex import join, quote
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import tyro
 from apil.commands import Calibrate, Command, DataHouses, DataR2R, DataShow, Doctor, Evaluate, Replay, Study, Train
 from apil.config import RunConfig, positive
 from apil.errors import ApilError, unknown_name
-from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
+from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, study_policies
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 
@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Entry point of `apil`."""
-    command = tyro.cli(Command, prog="apil", description=__doc_cli__)
+    command: Any = None
     try:
+        command = tyro.cli(Command, prog="apil", description=__doc_cli__)
         if isinstance(command, Train):
             train(command)
         elif isinstance(command, Evaluate):
@@ -224,7 +225,7 @@ def _evaluate_r2r(command: Evaluate) -> None:
     assert isinstance(task, R2R)
     if split not in task.splits:
         raise unknown_name("split", split, task.splits)
-    _, agents = load_run(command.run, options)
+    _, agents = load_run(command.run, options=options)
     with _progress() as progress:
         total = len(task.of_split(split).episodes[: command.episodes])
         bar = progress.add_task(f"evaluating on {split}", total=2 * total)
@@ -270,7 +271,7 @@ def _filled(command: Study) -> Study:
     return replace(
         command,
         seeds=command.seeds if command.seeds is not None else 3 if r2r else 5,
-        queries=command.queries or (R2R_QUERIES if r2r else QUERY_POLICIES.names()),
+        queries=command.queries or (R2R_QUERIES if r2r else study_policies()),
         episodes=command.episodes if command.episodes is not None else 0 if r2r else 1000,
     )
 
@@ -311,7 +312,8 @@ def _command_line(command: Study) -> str:
     words = ["apil", "study", command.task]
     for option in fields(Study):
         value = getattr(command, option.name)
-        if option.name not in ("task", "keep_old", "workers") and value != option.default:
+        usual = option.default if option.default_factory is MISSING else option.default_factory()
+        if option.name not in ("task", "keep_old", "workers") and value != usual:
             name = "--" + option.name.replace("_", "-")
             many = value if isinstance(value, tuple) else [] if value is True else [value]
             words += [name, *map(str, many)]
@@ -440,7 +442,8 @@ def replay(command: Replay) -> None:
         return
     for frame in shown:
         print(f"episode {frame.episode}, step {frame.step}: {frame.caption}")
-        print("\n".join("  " + " ".join(row) for row in frame.picture.cells))
+        rows = [" ".join(row) for row in frame.picture.cells] or [frame.picture.text]
+        print("\n".join(f"  {row}" for row in rows))
 
 
 def data_r2r(command: DataR2R) -> None:

@@ -1,16 +1,29 @@
 """Names for parts: what `apil list`, `apil train` and `apil study` know.
 
-An entry names its target as "module:attribute", so that listing imports nothing heavy.
+A part is registered as its factory, or as "module:attribute", so that listing imports nothing heavy. Parts of other
+packages come in by entry points, which are read when a name is first looked for, and by the modules that the
+environment variable APIL_PLUGINS names (separated by commas; a module's name, or the path of a .py file), which are
+imported then. Worker processes inherit the variable.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 from apil.errors import ApilError, unknown_name
+
+PLUGINS = "APIL_PLUGINS"
+"""The environment variable that names modules to import, which register their parts."""
+
+Target = str | Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -20,37 +33,138 @@ class Entry:
     name: str
     summary: str
     """One line for `apil list`."""
-    target: str
-    """"module:attribute" of the factory."""
+    target: Target
+    """The factory, or "module:attribute" of it."""
+    own: bool = False
+    """Registered from outside apil."""
+    traits: Mapping[str, Any] = field(default_factory=dict)
+    """What is known of the part without loading it; the factory's attributes of these names where it is not given."""
 
 
 class Registry:
-    """Parts of one kind by name, in the order of registration."""
+    """Parts of one kind by name, in the order of registration; those that come with apil first."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, group: str | None = None) -> None:
+        """`group` is that of the entry points of this kind; a part there is "module:attribute" of its factory."""
         self.kind = kind
+        self._group = group
         self._entries: dict[str, Entry] = {}
+        self._complete = group is None
 
-    def register(self, name: str, target: str, summary: str) -> None:
-        """Adds a part; a name can be taken once."""
-        if name in self._entries:
+    def register(self, name: str, target: Target, summary: str, *, own: bool = False, **traits: Any) -> None:
+        """Adds a part; a name can be taken once (a factory that comes again by the same import is the same part)."""
+        if not name or any(mark in name for mark in "+,= \t\n"):
+            raise ApilError(f"The {self.kind} name '{name}' cannot be typed: use letters, digits, '-' and '_'.")
+        if not callable(target) and not (isinstance(target, str) and target.count(":") == 1):
+            raise ApilError(
+                f"The {self.kind} '{name}' is registered with {target!r:.60}: give a factory, or 'module:attribute'."
+            )
+        if name in self._entries and not _same(self._entries[name].target, target):
             raise ApilError(f"The {self.kind} '{name}' is registered already: choose another name.")
-        self._entries[name] = Entry(name, summary, target)
+        self._entries[name] = Entry(name, summary, target, own, traits)
+
+    def forget(self, name: str) -> None:
+        """Takes back a part that was registered from outside apil."""
+        if not self.entry(name).own:
+            raise ApilError(f"The {self.kind} '{name}' comes with apil and stays.")
+        del self._entries[name]
 
     def __iter__(self) -> Iterator[Entry]:
-        return iter(self._entries.values())
+        self._load_plugins()
+        return iter(tuple(self._entries.values()))
 
     def names(self) -> tuple[str, ...]:
         """All names, in the order of registration."""
-        return tuple(self._entries)
+        return tuple(entry.name for entry in self)
+
+    def entry(self, name: str) -> Entry:
+        """What is known under a name; an error with the nearest match and the known names if it is nothing."""
+        if name not in self._entries:
+            self._load_plugins()
+        if name not in self._entries:
+            raise unknown_name(self.kind, name, self._entries)
+        return self._entries[name]
 
     def check(self, name: str) -> str:
         """The name itself if it is known; otherwise an error with the nearest match and the known ones."""
-        if name not in self._entries:
-            raise unknown_name(self.kind, name, self._entries)
-        return name
+        return self.entry(name).name
 
     def load(self, name: str) -> Any:
         """The factory behind a name."""
-        module, attribute = self._entries[self.check(name)].target.split(":")
-        return getattr(importlib.import_module(module), attribute)
+        entry = self.entry(name)
+        if not isinstance(entry.target, str):
+            return entry.target
+        module, attribute = entry.target.split(":")
+        if not entry.own:
+            return getattr(importlib.import_module(module), attribute)
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ApilError(
+                f"The {self.kind} '{name}' cannot be loaded from '{entry.target}': {_line(error)}."
+            ) from error
+
+    def trait(self, name: str, trait: str, default: Any) -> Any:
+        """A trait of a part: as registered, else the attribute of its factory, else the default."""
+        entry = self.entry(name)
+        if trait in entry.traits:
+            return entry.traits[trait]
+        return getattr(self.load(name), trait, default) if entry.own else default
+
+    def _load_plugins(self) -> None:
+        if self._complete:
+            return
+        self._complete = True  # first: a plugin that looks names up while it is imported must not start over
+        assert self._group is not None
+        for point in entry_points(group=self._group):
+            package = point.dist.name if point.dist is not None else "another package"
+            self.register(point.name, point.value, f"of {package} ({point.value})", own=True)
+        import_plugins()
+
+
+_imported: set[str] = set()
+
+
+def import_plugins() -> None:
+    """Imports the modules that APIL_PLUGINS names, each once."""
+    for plugin in filter(None, (part.strip() for part in os.environ.get(PLUGINS, "").split(","))):
+        if plugin in _imported:
+            continue
+        _imported.add(plugin)
+        try:
+            _import(plugin)
+        except ApilError:
+            raise
+        except Exception as error:
+            raise ApilError(f"{PLUGINS} names '{plugin}', which cannot be imported: {_line(error)}.") from error
+
+
+def _import(plugin: str) -> None:
+    if not plugin.endswith(".py"):
+        importlib.import_module(plugin)
+        return
+    path = Path(plugin).resolve()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+
+
+def _same(one: Target, other: Target) -> bool:
+    """Whether two targets are the same piece of code; a script's is imported anew in every worker process."""
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    place = [getattr(target, "__code__", None) or getattr(target, "__qualname__", target) for target in (one, other)]
+    return one is other or (place[0] == place[1] and _file(one) == _file(other))
+
+
+def _file(target: Callable[..., Any]) -> str | None:
+    module = sys.modules.get(getattr(target, "__module__", ""))
+    return getattr(module, "__file__", None)
+
+
+def _line(error: Exception) -> str:
+    """An error in one line."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

@@ -43,7 +43,10 @@ class Draws:
     depends on its own seed and on the shapes asked for before, never on the other runs.
     """
 
-    def __init__(self, keys: NDArray[np.uint64], iteration: int) -> None:
+    def __init__(self, keys: NDArray[np.uint64], iteration: int, time: float | None = None) -> None:
+        self.iteration = iteration
+        self.time = iteration if time is None else time
+        """Iterations of training before this one, for what changes over time; infinite where an agent is measured."""
         offset = np.uint64(((iteration + 1) * int(_GAMMA)) % 2**64)
         self._base = _mix(keys + offset)
         self._next = 0
@@ -69,6 +72,15 @@ class Draws:
         """[runs, *shape] float32, exponential with mean 1: the arrival times of `race`."""
         return -torch.log(self.uniform(*shape))
 
+    def normal(self, *shape: int) -> Tensor:
+        """[runs, *shape] float32, normal with mean 0 and variance 1."""
+        angle, length = self.uniform(2, *shape).unbind(1)
+        return torch.sqrt(-2.0 * torch.log(length)) * torch.cos(2.0 * math.pi * angle)
+
+    def words(self, *shape: int) -> NDArray[np.uint64]:
+        """[runs, *shape] random 64-bit words: keys for generators of other people's code (`generator`)."""
+        return self._bits(math.prod(shape)).reshape(-1, *shape)
+
     def kept(self, rate: float, *shape: int) -> Tensor:
         """[runs, *shape] dropout mask: 0 with probability `rate` (in steps of 2^-16), else 1 / (1 - rate)."""
         count = math.prod(shape)
@@ -85,12 +97,17 @@ class Streams:
         self.seeds = tuple(seeds)
         self._keys: dict[str, NDArray[np.uint64]] = {}
 
-    def draws(self, stream: str, iteration: int) -> Draws:
-        """The draws of `stream` at `iteration`, from their beginning."""
+    def draws(self, stream: str, iteration: int, time: float | None = None) -> Draws:
+        """The draws of `stream` at `iteration`, from their beginning; `time` is `iteration` if not given."""
         if stream not in self._keys:
             keys = [stream_key(seed, stream) for seed in self.seeds]
             self._keys[stream] = np.array(keys, dtype=np.uint64)
-        return Draws(self._keys[stream], iteration)
+        return Draws(self._keys[stream], iteration, time)
+
+
+def generator(word: np.uint64 | int) -> np.random.Generator:
+    """A NumPy generator that is a pure function of a 64-bit word."""
+    return np.random.Generator(np.random.Philox(key=int(word)))
 
 
 def race(probabilities: Tensor, arrival: Tensor) -> Tensor:

@@ -3,13 +3,66 @@
 Shapes: every tensor leads with `runs` (the stack, 1 for a run alone) and `episodes` (the batch of a run).
 `A` actions, `K` teachers, `T` time steps, `F` observed features, `S` numbers in a state vector (F = S where the
 observation is the state).
+
+Actions are discrete, one long index each, or continuous: a vector of `n` floats inside an `ActionBox`. Continuous ones
+have `[n]` behind `[runs, episodes]`, in the units of the task, and A = n. What the learner reckons with is scaled to
+-1 to 1 (`ActionBox.scaled`), so that variances and errors have no unit and compare between tasks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ActionBox:
+    """The continuous actions of a task: all vectors between two finite bounds."""
+
+    low: Tensor
+    """[n] float"""
+    high: Tensor
+    """[n] float, above `low` in every place."""
+
+    def scaled(self, action: Tensor) -> Tensor:
+        """[..., n] actions of the task -> [..., n], -1 at `low` and 1 at `high`."""
+        return (action - self.low) * (2.0 / (self.high - self.low)) - 1.0
+
+    def unscaled(self, action: Tensor) -> Tensor:
+        """[..., n] from -1 to 1 -> actions of the task; what lies outside is clipped to the box."""
+        spread = (action.clamp(-1.0, 1.0) + 1.0) * (0.5 * (self.high - self.low))
+        return (self.low + spread).clamp(self.low, self.high)
+
+    def contains(self, action: Tensor) -> Tensor:
+        """[..., n] -> [...] bool: finite and inside, bounds included."""
+        return ((action >= self.low) & (action <= self.high)).all(-1)
+
+
+class Situations(Protocol):
+    """The episodes of a step as their environment knows them, for teachers that need more than tensors.
+
+    It shows the step at hand, and only until the next step is taken. `run` and `episode` are places in the tensors of
+    the same step.
+    """
+
+    def observation(self, run: int, episode: int) -> Any:
+        """The observation as the environment gave it: an element of its observation space, a copy."""
+
+    def environment(self, run: int, episode: int) -> Any:
+        """The environment of the episode, to look at, not to step; an `ApilError` where another process has it."""
+
+    def action(self, action: Any) -> Tensor:
+        """An element of the environment's action space as the learner has it: [] long or [n] float.
+
+        An `ApilError` that shows the value and the space where it is none.
+        """
+
+    def of_runs(self, runs: slice | Tensor) -> Situations:
+        """Those of some runs only."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +72,8 @@ class Observation:
     features: Tensor
     """[runs, episodes, F] float: the state itself where it is a vector, else what the model's state encoder reads."""
     valid: Tensor
-    """[runs, episodes, A] bool: actions that can be taken here; at least one."""
+    """[runs, episodes, A] bool: actions that can be taken here; at least one. All of them where actions are continuous.
+    """
 
 
 @dataclass(frozen=True)
@@ -58,10 +112,14 @@ class Panoramas:
 
 @dataclass(frozen=True)
 class Picture:
-    """A state as a board of cells, for people."""
+    """A state for people: a board of cells, a picture of pixels, or words."""
 
-    cells: tuple[str, ...]
-    """One string a row, one character a cell: '.' free, '#' wall, 'G' goal, 'A' agent."""
+    cells: tuple[str, ...] = ()
+    """One string a row, one character a cell: '.' free, '#' wall, 'G' goal, 'A' agent. Empty if there is no board."""
+    text: str = ""
+    """What a terminal shows where there is no board."""
+    pixels: NDArray[np.uint8] | None = None
+    """[height, width, 3]: what a film shows where there is no board."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +127,14 @@ class Reference:
     """What a simulated teacher may know of a state: the task's oracle."""
 
     actions: Tensor
-    """[runs, episodes, A] long: the ordered reference actions; positions from `count` on mean nothing."""
+    """[runs, episodes, A] long: the ordered reference actions; positions from `count` on mean nothing. A task that
+    knows none has [runs, episodes, 0]: its teachers are people's code, or people."""
     count: Tensor
-    """[runs, episodes] long, 1 to A: how many reference actions there are."""
+    """[runs, episodes] long, 1 to A: how many reference actions there are; 0 in a task that knows none."""
     distance: Tensor
     """[runs, episodes] float: d(s), the distance to the goal set."""
+    situations: Situations | None = None
+    """The environments behind the tensors; None where the tensors are all there is."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +142,9 @@ class Answer:
     """A teacher's answer to a query. Nothing else of the teacher is visible to the learner."""
 
     action: Tensor
-    """[runs, episodes] long: the reference action."""
+    """[runs, episodes] long: the reference action; [runs, episodes, n] float where actions are continuous."""
     distance: Tensor
-    """[runs, episodes] float: d(s)."""
+    """[runs, episodes] float: d(s); NaN where a teacher that may not tell it (`missing_distances`) did not."""
     identity: Tensor
     """[runs, episodes] long, 0 to K - 1: who answered."""
     given: Tensor | None = None
@@ -92,7 +153,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The decomposition; in bits for discrete actions, as variance for continuous ones.
+    """The decomposition; in bits for discrete actions, for continuous ones as variance of the scaled action, summed
+    over its n numbers.
 
     behavioral = intrinsic + extrinsic and total = behavioral + model, up to rounding.
     """
@@ -114,13 +176,16 @@ class Belief:
     state: Tensor
     """[runs, episodes, S]: the state vector, as the model encodes what it has seen so far."""
     mean: Tensor
-    """[runs, episodes, A]: the mean policy, the expectation over identities and models."""
+    """[runs, episodes, A]: the mean policy, the expectation over identities and models. Where actions are continuous
+    [runs, episodes, 2n]: mean and standard deviation of the scaled action."""
     identity: Tensor
     """[runs, episodes, K]: the identity distribution."""
     uncertainty: Uncertainty
     """Each [runs, episodes]."""
     remaining: int
     """T - t, the number of steps left."""
+    drawn: Tensor | None = None
+    """[runs, episodes, n] float: an action of the task drawn from the mean policy, where actions are continuous."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +202,7 @@ class Episodes:
     valid_actions: Tensor
     """[runs, episodes, T, A] bool"""
     mean: Tensor
-    """[runs, episodes, T, A]: the mean policy at the time of acting."""
+    """[runs, episodes, T, A], or [runs, episodes, T, 2n]: the mean policy at the time of acting, as in `Belief`."""
     identity_belief: Tensor
     """[runs, episodes, T, K]"""
     asked: Tensor
@@ -145,18 +210,18 @@ class Episodes:
     unanswered: Tensor
     """[runs, episodes, T] bool: the query policy fired, but there was no answer, or the agent was measured alone."""
     action: Tensor
-    """[runs, episodes, T] long: the teacher's."""
+    """[runs, episodes, T] long, or [runs, episodes, T, n] float: the teacher's."""
     distance: Tensor
-    """[runs, episodes, T] float: the teacher's, NaN where not asked."""
+    """[runs, episodes, T] float: the teacher's, NaN where not asked or not told."""
     identity: Tensor
     """[runs, episodes, T] long: who answered."""
     taken: Tensor
-    """[runs, episodes, T] long: the action that was executed."""
+    """[runs, episodes, T] long, or [runs, episodes, T, n] float: the action that was executed."""
     live: Tensor
     """[runs, episodes, T] bool: the episode was still going on."""
     final_distance: Tensor
-    """[runs, episodes] float: d_T, which the teacher tells at the end."""
+    """[runs, episodes] float: d_T, as the teacher tells it at the end; NaN where it does not."""
     success: Tensor
-    """[runs, episodes] bool"""
+    """[runs, episodes] bool: by the true final distance, whatever was told."""
     uncertainty: Uncertainty
     """Each [runs, episodes, T]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -48,12 +49,13 @@ class Step:
     """[runs, episodes] bool: it asked and was answered."""
     answer: Answer
     action: Tensor
-    """[runs, episodes] long: what was executed."""
+    """[runs, episodes] long, or [runs, episodes, n] float: what was executed."""
     live: Tensor
     """[runs, episodes] bool"""
 
 
 Watch = Callable[[Any, Step], None]
+Ended = Callable[[Any], None]
 
 
 def collect(
@@ -64,18 +66,19 @@ def collect(
     prefix: str = "",
     log: AnswerLog | None = None,
     watch: Watch | None = None,
+    ended: Ended | None = None,
     greedy: bool = False,
 ) -> Episodes:
     """Runs `episodes` episodes of every run to their end.
 
     All randomness comes from (seed, `prefix` + stream, `iteration`); acting needs no gradient.
-    Answers go through `log`; `watch` is shown each state and what happened there.
+    Answers go through `log`; `watch` is shown each state and what happened there, `ended` the last states.
     Where it acts by itself an agent samples from its mean policy or, if `greedy`, takes the likeliest action.
     """
     with torch.inference_mode():
-        steps, final_distance = _walk(agents, iteration, episodes, acting, prefix, log, watch, greedy)
+        steps, final_distance, told = _walk(agents, iteration, episodes, acting, prefix, log, watch, ended, greedy)
     # Stacked outside inference mode: gradients may flow through what is learned from it.
-    return _episodes(steps, final_distance.clone(), agents.task.success_distance)
+    return _episodes(steps, told.clone(), (final_distance <= agents.task.success_distance).clone())
 
 
 def _walk(
@@ -86,8 +89,10 @@ def _walk(
     prefix: str,
     log: AnswerLog | None,
     watch: Watch | None,
+    ended: Ended | None,
     greedy: bool,
-) -> tuple[list[Step], Tensor]:
+) -> tuple[list[Step], Tensor, Tensor]:
+    """The steps, and the final distances: the true ones and those told."""
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
     draws = streams.draws(f"{prefix}model", iteration)
     model = agents.model.begin(draws, streams.draws(f"{prefix}identity", iteration), episodes, horizon)
@@ -109,14 +114,29 @@ def _walk(
             answer = _answer(agents.guard, sessions, seen, task.reference(state), asked, t, iteration, log)
         except TeacherError as error:
             raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
-        own = belief.mean.argmax(-1) if greedy else race(belief.mean, arrival[:, t])
+        own = _own_action(belief, arrival[:, t], greedy)
         answered = asked if answer.given is None else asked & answer.given
-        action = torch.where(answered & follows, answer.action, own)
+        action = torch.where(_over(answered & follows, own), answer.action, own)
         steps.append(Step(seen, belief, fired, answered, answer, action, live))
         if watch is not None:
             watch(state, steps[-1])
         state = task.step(state, action)
-    return steps, task.distance(state)
+    if ended is not None:
+        ended(state)
+    distance = task.distance(state)
+    return steps, distance, agents.guard.final(sessions, distance)
+
+
+def _over(flags: Tensor, values: Tensor) -> Tensor:
+    """`flags` with a last axis more where `values` are vectors."""
+    return flags if flags.dim() == values.dim() else flags.unsqueeze(-1)
+
+
+def _own_action(belief: Belief, arrival: Tensor, greedy: bool) -> Tensor:
+    """What the agents do by themselves: the likeliest action, or one drawn from the mean policy."""
+    if belief.drawn is not None:
+        return belief.drawn
+    return belief.mean.argmax(-1) if greedy else race(belief.mean, arrival)
 
 
 def _follows(agents: Agents, acting: Acting) -> Tensor:
@@ -130,8 +150,10 @@ def _follows(agents: Agents, acting: Acting) -> Tensor:
 
 def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> list[Group[Session]]:
     horizon = agents.task.horizon
+    # What changes while an agent is trained has come to its end when it is measured.
+    time = iteration if stream == "teacher" else math.inf
     return [
-        Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration), episodes, horizon), g.name)
+        Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration, time), episodes, horizon), g.name)
         for g in agents.teachers
     ]
 
@@ -162,11 +184,12 @@ def _answer(
     return log.consult(iteration, t, asked, lambda missing: guard.answers(sessions, seen, reference, missing, t))
 
 
-def _episodes(steps: Sequence[Step], final_distance: Tensor, success_distance: float) -> Episodes:
+def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) -> Episodes:
     def over_time(tensors: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(tensors), dim=2)
 
     asked = over_time([s.asked for s in steps])
+    answers = over_time([s.answer.action for s in steps])
     features = over_time([s.seen.features for s in steps])
     # Where the observation is the state, it is stacked once.
     same = steps[0].belief.state is steps[0].seen.features
@@ -178,13 +201,13 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success_distance: f
         identity_belief=over_time([s.belief.identity for s in steps]),
         asked=asked,
         unanswered=over_time([s.fired for s in steps]) & ~asked,
-        action=torch.where(asked, over_time([s.answer.action for s in steps]), 0),
+        action=torch.where(_over(asked, answers), answers, 0),
         distance=torch.where(asked, over_time([s.answer.distance for s in steps]), torch.nan),
         identity=torch.where(asked, over_time([s.answer.identity for s in steps]), 0),
         taken=over_time([s.action for s in steps]),
         live=over_time([s.live for s in steps]),
         final_distance=final_distance,
-        success=final_distance <= success_distance,
+        success=success,
         uncertainty=Uncertainty(
             **{f.name: over_time([getattr(s.belief.uncertainty, f.name) for s in steps]) for f in fields(Uncertainty)}
         ),

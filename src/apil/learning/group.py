@@ -33,6 +33,8 @@ def take(record: Any, runs: Places) -> Any:
         return record[runs]
     if record is None or isinstance(record, int):
         return record
+    if hasattr(record, "of_runs"):
+        return record.of_runs(runs)
     kind = type(record)
     if kind not in _NAMES:
         _NAMES[kind] = tuple(field.name for field in fields(kind))

@@ -20,6 +20,7 @@ def reference_queries(
     sigma: float,
     epsilon: float,
     valid: Tensor | None = None,
+    missing: bool = False,
 ) -> Tensor:
     """Alg 2's labelling: true where the reference action of the query policy is *query*.
 
@@ -34,6 +35,8 @@ def reference_queries(
         sigma: above 1.
         epsilon: not negative.
         valid: `[episodes, T]` bool; false after the end of an episode. Such steps count as not asked and give false.
+        missing: NaN may stand for a distance that was not told; it then proves nothing, neither shrinking nor a good
+            end. Otherwise NaN where a distance is due is refused.
 
     Returns:
         `[episodes, T]` bool.
@@ -51,13 +54,20 @@ def reference_queries(
         raise ApilError(f"epsilon is {epsilon:g}: a distance is not negative, use 0 or more.")
     if valid is not None:
         asked = asked & valid
+    end_known = torch.ones_like(final_distance, dtype=torch.bool)
+    if missing:
+        asked = asked & ~distance.isnan()
+        end_known = ~final_distance.isnan()
+        final_distance = torch.where(end_known, final_distance, torch.inf)
     known = torch.where(asked, distance, torch.inf)
     if bool(known.isnan().any()) or bool(final_distance.isnan().any()):
         raise ApilError("A distance is NaN where it was asked for, or at the end: a teacher must tell it there.")
     # later[:, t] = the least known distance after step t, the final one included.
     after = torch.cat([known, final_distance.unsqueeze(1)], dim=1)[:, 1:]
     later = after.flip(1).cummin(1).values.flip(1)
-    shrinks = asked & (known >= sigma * later)
+    # Where the end was not told there may be no later distance at all, and nothing to compare with.
+    some_later = torch.cat([asked, end_known.unsqueeze(1)], dim=1)[:, 1:].flip(1).cummax(1).values.flip(1)
+    shrinks = asked & some_later & (known >= sigma * later)
     ahead = shrinks.flip(1).cummax(1).values.flip(1)
     no_progress = ~(ahead | (final_distance <= epsilon).unsqueeze(1))
     return no_progress if valid is None else no_progress & valid
@@ -101,6 +111,7 @@ class ProgressPrediction:
             sigma=self._setup.sigma,
             epsilon=self._setup.epsilon,
             valid=episodes.live.flatten(0, 1),
+            missing=True,  # the guard has let NaN pass only from teachers that may leave a distance out
         ).view(runs, batch, horizon)
         logits = self._network.over_episodes(episodes)
         likelihood = logits.log_softmax(-1).gather(-1, reference.long().unsqueeze(-1)).squeeze(-1)
@@ -121,7 +132,7 @@ class ProgressPrediction:
         runs = episodes.asked.shape[0]
         if self._setup.gap != "estimate":
             return torch.full((runs,), self._setup.gap)
-        followed = (episodes.asked | ~episodes.live).all(-1)
+        followed = (episodes.asked | ~episodes.live).all(-1) & ~episodes.final_distance.isnan()
         self.memory["followed"] += followed.sum(-1)
         self.memory["distance"] += torch.where(followed, episodes.final_distance, 0.0).double().sum(-1)
         return (self.memory["distance"] / self.memory["followed"].clamp_min(1.0)).float()

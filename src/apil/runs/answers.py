@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
@@ -18,10 +19,9 @@ from torch import Tensor
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.build import committee_of
+from apil.learning.build import NAMED, Parts
 from apil.runs.journal import ChangedRowsError, Journal, Prefix
-from apil.tasks import TASKS
-from apil.types import Answer
+from apil.types import ActionBox, Answer
 
 _SLOW_SECONDS = 0.001
 """An answer that took longer is written at once; a write takes some millionths of a second."""
@@ -36,11 +36,18 @@ class DamagedAnswersError(ApilError):
 class AnswerBook:
     """The answers of one run.
 
-    A row holds iteration, episode, step, the teacher's identity, its action and distance, and the query policy that
-    asked. A question that stayed without an answer has null for all three.
+    A row holds iteration, episode, step, the teacher's identity, its action (a list where it is a vector) and distance,
+    and the query policy that asked. A question that stayed without an answer has null for all three.
     """
 
-    def __init__(self, path: Path, config: RunConfig, from_iteration: int = 0, prefix: Prefix | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: RunConfig,
+        from_iteration: int = 0,
+        prefix: Prefix | None = None,
+        parts: Parts = NAMED,
+    ) -> None:
         """Reads and checks the book of a run; changes nothing before `open`.
 
         `prefix` is what a checkpoint after `from_iteration` iterations builds on; the rows after it are remembered and
@@ -51,11 +58,14 @@ class AnswerBook:
             self.journal = Journal(path, prefix or Prefix())
         except ChangedRowsError as error:
             raise DamagedAnswersError(str(error)) from None
-        bounds = (config.batch, TASKS.load(config.task)().actions, len(committee_of(config).members))
         self._known: dict[tuple[int, int], dict[int, dict[str, Any]]] = {}
         self._whole = self.journal.rest.rfind(b"\n") + 1
+        if self._whole:
+            self._remember(path, _Bounds.of(config, parts, from_iteration))
+
+    def _remember(self, path: Path, bounds: _Bounds) -> None:
         for row in _rows(path, self.journal.rest[: self._whole]):
-            if not _is_answer(row, from_iteration, *bounds):
+            if not _is_answer(row, bounds):
                 told = f"{path} has a row that is not an answer ({str(row)[:80]}): restore it or train anew."
                 raise DamagedAnswersError(told)
             self._known.setdefault((row["iteration"], row["step"]), {})[row["episode"]] = row
@@ -77,13 +87,15 @@ class AnswerBook:
         """Hands answers to the operating system, and about once a second to the disk.
 
         `moments` are iteration and step, `answers` are asked, given, identity, action and distance, each
-        [moments, episodes].
+        [moments, episodes]; actions that are vectors have one more axis.
         """
         asked, given, identity, action, distance = answers
         places, episodes = np.nonzero(asked)
         if not len(places):
             return
         columns = [part[asked].tolist() for part in (identity, action, distance)]
+        if action.ndim > asked.ndim:
+            columns[1] = [tuple(vector) for vector in columns[1]]
         if not given[asked].all():
             columns = [_blanked(column, given[asked].tolist()) for column in columns]
         # A cache takes 0.0 and -0.0 for the same.
@@ -100,12 +112,13 @@ class AnswerBook:
 
 
 @lru_cache(maxsize=4096)
-def _tail(identity: int | None, action: int | None, distance: float | None, query: str) -> str:
+def _tail(identity: int | None, action: int | tuple[float, ...] | None, distance: float | None, query: str) -> str:
     """The rest of a row; the same few come again and again on a board."""
     numbers = (
         "null" if distance is None else "1e999" if distance == math.inf else repr(distance)
     )  # JSON has no infinity
-    return f'{_null(identity)}, "action": {_null(action)}, "distance": {numbers}, "query": "{query}"}}\n'
+    taken = list(action) if isinstance(action, tuple) else _null(action)
+    return f'{_null(identity)}, "action": {taken}, "distance": {numbers}, "query": "{query}"}}\n'
 
 
 def _null(value: int | None) -> int | str:
@@ -126,19 +139,43 @@ def _rows(path: Path, content: bytes) -> list[Any]:
         ) from error
 
 
-def _is_answer(row: Any, from_iteration: int, episodes: int, actions: int, teachers: int) -> bool:
+@dataclass(frozen=True)
+class _Bounds:
+    """What an answer of a run can be."""
+
+    from_iteration: int
+    episodes: int
+    actions: int
+    box: ActionBox | None
+    teachers: int
+
+    @staticmethod
+    def of(config: RunConfig, parts: Parts, from_iteration: int) -> _Bounds:
+        """From the parts of a run."""
+        task = parts.task_of(config)
+        return _Bounds(from_iteration, config.batch, task.actions, task.box, len(parts.members(config)))
+
+    def allow(self, action: Any) -> bool:
+        """Whether it can be an action of the task."""
+        if self.box is None:
+            return type(action) is int and 0 <= action < self.actions
+        numbers = isinstance(action, list) and len(action) == self.actions and all(type(x) is float for x in action)
+        return numbers and bool(self.box.contains(torch.tensor(action)))
+
+
+def _is_answer(row: Any, bounds: _Bounds) -> bool:
     """Whether a row read from disk can be used."""
     if not isinstance(row, dict) or not {"identity", "action", "distance"} <= set(row):
         return False
     whole = {name: row.get(name) for name in ("iteration", "episode", "step")}
     if not all(type(value) is int and value >= 0 for value in whole.values()):
         return False
-    if row["episode"] >= episodes or row["iteration"] < from_iteration:
+    if row["episode"] >= bounds.episodes or row["iteration"] < bounds.from_iteration:
         return False
     identity, action, distance = row["identity"], row["action"], row["distance"]
     if identity is None and action is None and distance is None:
         return True
-    counts = type(identity) is int and type(action) is int and 0 <= identity < teachers and 0 <= action < actions
+    counts = type(identity) is int and 0 <= identity < bounds.teachers and bounds.allow(action)
     return counts and isinstance(distance, float) and distance >= 0
 
 
@@ -206,7 +243,7 @@ def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:
     for run, rows in enumerate(known):
         for episode, row in rows.items():
             if row["action"] is not None:
-                answer.action[run, episode] = row["action"]
+                answer.action[run, episode] = torch.tensor(row["action"])
                 answer.distance[run, episode] = row["distance"]
                 answer.identity[run, episode] = row["identity"]
                 answer.given[run, episode] = True

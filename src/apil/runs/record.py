@@ -12,6 +12,7 @@ from torch import Tensor
 
 from apil.config import RunConfig
 from apil.errors import ApilError
+from apil.learning.build import NAMED, Parts
 from apil.learning.metrics import Meter, Row
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBook, AnswerBooks
@@ -27,9 +28,9 @@ Due = Callable[[int, float, float], bool]
 class Record:
     """The folder of one run in training."""
 
-    def __init__(self, folder: Path, config: RunConfig) -> None:
+    def __init__(self, folder: Path, config: RunConfig, parts: Parts = NAMED) -> None:
         """Reads and checks everything before it changes anything."""
-        self.folder, self.config = folder, config
+        self.folder, self.config, self.parts = folder, config, parts
         found = load_checkpoint(folder, config)
         self.done = found.iteration if found else 0
         """Iterations done before."""
@@ -38,7 +39,7 @@ class Record:
         files = found.files if found else dict.fromkeys(ROWS, Prefix())
         self._metrics = Journal(folder / "metrics.jsonl", files["metrics.jsonl"])
         path = folder / "answers.jsonl"
-        self.answers = AnswerBook(path, config, self.done, files["answers.jsonl"]) if config.answers else None
+        self.answers = AnswerBook(path, config, self.done, files["answers.jsonl"], parts) if config.answers else None
         self._prepare(found)
 
     def _prepare(self, found: Checkpoint | None) -> None:
@@ -139,7 +140,7 @@ def train_on(
     """
     books = [record.answers for record in records if record.answers is not None]
     log = AnswerBooks(books) if books else None
-    trainer = Trainer([record.config for record in records], log)
+    trainer = Trainer([record.config for record in records], log, records[0].parts)
     if records[0].done:
         for run, record in enumerate(records):
             check_fits(trainer.state(run), record.saved, record.folder)

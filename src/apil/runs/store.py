@@ -21,7 +21,7 @@ import torch
 
 from apil.config import Option, RunConfig
 from apil.errors import ApilError
-from apil.learning.build import build, configure_torch
+from apil.learning.build import NAMED, Parts, build, configure_torch
 from apil.learning.collect import Agents
 from apil.learning.state import weights
 from apil.runs.checkpoint import check_fits, load_checkpoint
@@ -39,14 +39,16 @@ def load_config(folder: Path) -> RunConfig:
     return RunConfig.from_json(values)
 
 
-def load_run(folder: Path, options: Mapping[str, Option] | None = None) -> tuple[RunConfig, Agents]:
+def load_run(
+    folder: Path, parts: Parts = NAMED, options: Mapping[str, Option] | None = None
+) -> tuple[RunConfig, Agents]:
     """A trained run, as a stack of one. Rows beside it that were changed since are told; they may be left out.
 
     `options` take the place of its own, where its data have moved.
     """
     config = load_config(folder)
     configure_torch()
-    agents = build([config if options is None else replace(config, options=options)])
+    agents = build([config if options is None else replace(config, options=options)], parts)
     found = load_checkpoint(folder, config)
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")

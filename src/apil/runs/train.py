@@ -12,7 +12,7 @@ from types import FrameType
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.build import build
+from apil.learning.build import NAMED, Parts, build
 from apil.learning.metrics import Row
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
@@ -36,16 +36,16 @@ class Outcome:
     """The last row of metrics."""
 
 
-def start_run(config: RunConfig, folder: Path, *, progress: Progress) -> Outcome:
+def start_run(config: RunConfig, folder: Path, *, progress: Progress, parts: Parts = NAMED) -> Outcome:
     """Trains a new run into an empty folder."""
-    build([config])  # what cannot be built leaves no folder behind
+    build([config], parts)  # what cannot be built leaves no folder behind
     empty_folder(folder, "the run")
     with locked(folder):
         empty_folder(folder, "the run")
-        return _train(config, folder, progress)
+        return _train(config, folder, progress, parts)
 
 
-def resume_run(folder: Path, *, iterations: int | None, progress: Progress) -> Outcome:
+def resume_run(folder: Path, *, iterations: int | None, progress: Progress, parts: Parts = NAMED) -> Outcome:
     """Goes on with a stopped run: the files and weights become those of a run that was never stopped."""
     config = load_config(folder)
     with locked(folder):
@@ -55,11 +55,11 @@ def resume_run(folder: Path, *, iterations: int | None, progress: Progress) -> O
                     f"The run in {folder} is to have {config.iterations} iterations: they can be raised, not cut."
                 )
             config = replace(config, iterations=iterations)
-        return _train(config, folder, progress)
+        return _train(config, folder, progress, parts)
 
 
-def _train(config: RunConfig, folder: Path, progress: Progress) -> Outcome:
-    record = Record(folder, config)
+def _train(config: RunConfig, folder: Path, progress: Progress, parts: Parts) -> Outcome:
+    record = Record(folder, config, parts)
     began = record.done
     try:
         if began < config.iterations:

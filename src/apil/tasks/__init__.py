@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from apil.registry import Registry
 
-TASKS = Registry("task")
+if TYPE_CHECKING:
+    from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
+
+TASKS = Registry("task", "apil.tasks")
 TASK_MODELS: dict[str, str] = {}
 """The model of each task whose observation is not a state vector; 'vector' for all others."""
 TASKS.register(
@@ -23,3 +28,12 @@ TASKS.register(
     "Room-to-Room: follow an instruction through a house (the paper's); generated houses without --data",
 )
 TASK_MODELS["r2r"] = "instruction"
+
+
+def __getattr__(name: str) -> Any:
+    """`from_gymnasium` is imported when it is used: the names of tasks must be known without torch."""
+    if name == "from_gymnasium":
+        from apil.tasks.gymnasium import from_gymnasium
+
+        return from_gymnasium
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

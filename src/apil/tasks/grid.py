@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from apil.rng import Draws
 from apil.tasks.cells import DOWN, RIGHT, all_distances, board, neighbours, ordered_references, place
-from apil.types import Observation, Picture, Reference
+from apil.types import ActionBox, Observation, Picture, Reference
 
 _EMPTY, _GOAL, _AGENT = 0.0, 0.5, 1.0
 
@@ -23,6 +25,8 @@ class Grid:
     batch = 1
     success_distance = 0.0
     action_names: tuple[str, ...] = ("right", "down")
+    box: ActionBox | None = None
+    encoder: Callable[[], nn.Module] | None = None
 
     def __init__(self, size: int = 5) -> None:
         self._size = size

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from apil.errors import ApilError
 from apil.rng import Draws, Streams
 from apil.tasks.cells import DOWN, LEFT, RIGHT, UP, all_distances, board, neighbours, ordered_references, place
-from apil.types import Observation, Picture, Reference
+from apil.types import ActionBox, Observation, Picture, Reference
 
 _MOVES = (UP, RIGHT, DOWN, LEFT)
 
@@ -36,6 +37,8 @@ class Maze:
     batch = 16
     success_distance = 0.0
     action_names: tuple[str, ...] = ("up", "right", "down", "left")
+    box: ActionBox | None = None
+    encoder: Callable[[], nn.Module] | None = None
 
     def __init__(self, size: int = 7, walls: int = 6, wall_seed: int = 0, horizon: int = 20) -> None:
         self.horizon = horizon

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from apil.rng import Draws
-from apil.types import Observation, Picture, Reference
+from apil.types import ActionBox, Observation, Picture, Reference
 
 State = TypeVar("State")
 
@@ -22,11 +23,16 @@ class Task(Protocol[State]):
     horizon: int
     """T, the number of steps after which an episode ends."""
     actions: int
-    """A, the number of actions."""
+    """A, the number of actions; n, the length of an action where actions are continuous."""
     action_names: tuple[str, ...]
-    """A word for each action."""
+    """A word for each action, or for each number of a continuous one."""
+    box: ActionBox | None
+    """The bounds of continuous actions; None where actions are discrete."""
     state_size: int
-    """S, the length of the state vector."""
+    """F, the number of features."""
+    encoder: Callable[[], nn.Module] | None
+    """Makes a network from features [n, F] to state vectors [n, S], learned with the policy; None where the features
+    are the state vector."""
     success_distance: float
     """An episode that ends this close to the goal set has succeeded; APIL's epsilon."""
     batch: int
@@ -39,10 +45,12 @@ class Task(Protocol[State]):
         """What the agent sees."""
 
     def reference(self, state: State) -> Reference:
-        """The oracle: ordered reference actions and distance, for simulated teachers."""
+        """The oracle: ordered reference actions (none where the task knows none) and distance, for teachers."""
 
     def step(self, state: State, action: Tensor) -> State:
-        """The states after `action` [runs, episodes]; a finished episode stays where it is."""
+        """The states after `action` [runs, episodes], or [runs, episodes, n] where actions are continuous; a finished
+        episode stays where it is.
+        """
 
     def distance(self, state: State) -> Tensor:
         """[runs, episodes] d(s) >= 0, 0 in the goal set only."""
@@ -57,7 +65,7 @@ class Task(Protocol[State]):
         """One state to look at."""
 
     def contested(self) -> Observation:
-        """States with several reference actions, [1, n, ...]: where teachers can differ.
+        """States with several reference actions, [1, n, ...]: where teachers can differ; n is 0 where none are known.
 
         The learned policies of committee members are compared there.
         """

@@ -2,27 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
+from apil.errors import ApilError
 from apil.rng import Draws
 from apil.types import Answer, Observation, Reference
 
 
 class Session(Protocol):
-    """The teachers during one batch of episodes."""
+    """The teachers during one batch of episodes.
+
+    A session may also have
+
+    - `final(distance)`: the final distances [runs, episodes] as the teachers tell them, from the true ones; the truth
+      if there is no such method. Success is always measured by the truth.
+    - `missing_distances = True`: it may answer without a distance (NaN), and so may `final`.
+    """
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """Answers at step `t` where `asked` [runs, episodes]; elsewhere the answer means nothing and is not read."""
+        """Answers at step `t` where `asked` [runs, episodes]; elsewhere the answer means nothing and is not read.
+
+        An answer depends on the draws, on `t` and on what is seen, never on which other questions were asked: a
+        resumed run does not ask again for the answers that it has on file.
+        """
 
 
 class Teacher(Protocol):
-    """One or several teachers behind one door: who answers is up to them."""
+    """One or several teachers behind one door: who answers is up to them.
+
+    A teacher may also have `costs`, what an answer of each member costs, and `weights`, the chance of each member.
+    """
 
     @property
     def members(self) -> tuple[str, ...]:
         """A name for each of the K identities."""
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> Session:
-        """Opens a batch of `episodes` episodes for every run of `draws`."""
+        """Opens a batch of `episodes` episodes for every run of `draws`; `draws.time` tells how far training is."""
+
+
+class MemberError(ApilError):
+    """Something is wrong with one member of several; the message names the member and follows the teacher's name."""
+
+
+def told_end(session: Session, distance: Tensor) -> Tensor:
+    """The final distances [runs, episodes] as the teachers tell them."""
+    final = getattr(session, "final", None)
+    return distance if final is None else final(distance)
+
+
+def may_miss_distances(session: Session) -> bool:
+    """Whether NaN may stand for a distance."""
+    return bool(getattr(session, "missing_distances", False))
+
+
+def costs_of(teacher: Any) -> tuple[float, ...]:
+    """What an answer of each member costs; 1 unless the teacher says otherwise."""
+    costs = getattr(teacher, "costs", None)
+    return (1.0,) * len(teacher.members) if costs is None else tuple(costs)

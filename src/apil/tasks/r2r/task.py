@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,13 +10,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
 from apil.errors import ApilError
 from apil.rng import Draws
 from apil.tasks.r2r.houses_folder import default_houses
 from apil.tasks.r2r.oracle import STOP, reference_actions
 from apil.tasks.r2r.world import World
-from apil.types import Observation, Panoramas, Picture, Reference
+from apil.types import ActionBox, Observation, Panoramas, Picture, Reference
 
 Reading = Literal["closer", "literal"]
 
@@ -53,6 +55,8 @@ class R2R:
     """
 
     name = "r2r"
+    box: ActionBox | None = None
+    encoder: Callable[[], Module] | None = None
     batch = 100
     success_distance = 3.0
 

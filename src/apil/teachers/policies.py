@@ -1,0 +1,244 @@
+"""How one member answers: a script, somebody's trained policy, a simulated rule, or one that changes over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from apil.errors import ApilError, unknown_name
+from apil.rng import generator
+from apil.teachers.committee import MEMBERS
+from apil.types import Observation, Reference
+
+Script = Callable[[Any, np.random.Generator], Any]
+"""(observation, rng) -> action, or None for no answer."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """The questions of one step that one member has to answer."""
+
+    observation: Observation
+    reference: Reference
+    who: Tensor
+    """[runs, episodes] bool: where the member answers."""
+    luck: Tensor
+    """[runs, episodes] float, uniform in (0, 1): for rules that work on whole tensors."""
+    keys: NDArray[np.uint64]
+    """[runs, episodes]: a key for the generator of each question."""
+    time: float
+    """Iterations of training before this one; infinite where a trained agent is measured."""
+
+    def places(self) -> list[tuple[int, int]]:
+        """(run, episode) of every question."""
+        return [(run, episode) for run, episode in self.who.nonzero().tolist()]
+
+    def seen(self, run: int, episode: int) -> Any:
+        """What the environment showed: its own observation, or the state vector [F] of a built-in task, to read only."""
+        if self.reference.situations is not None:
+            return self.reference.situations.observation(run, episode)
+        seen = self.observation.features[run, episode].numpy()
+        seen.flags.writeable = False
+        return seen
+
+    def rng(self, run: int, episode: int) -> np.random.Generator:
+        """A generator that depends on the run's seed, the iteration, the episode and the step alone."""
+        return generator(self.keys[run, episode])
+
+    def action(self, value: Any) -> Tensor:
+        """An action of the environment as the learner has it: [] long, or [n] float where actions are continuous."""
+        if self.reference.situations is not None:
+            return self.reference.situations.action(value)
+        index = np.asarray(value)
+        actions = self.observation.valid.shape[-1]
+        if index.size != 1 or index.dtype.kind not in "iu" or not 0 <= int(index.item()) < actions:
+            raise ApilError(f"answered {str(value)[:60]!r}, expected an action from 0 to {actions - 1}")
+        return torch.tensor(int(index.item()))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a member answers; it means nothing where it was not asked."""
+
+    action: Tensor | None
+    """[runs, episodes] long, or [runs, episodes, n] float; None if no question was answered."""
+    given: Tensor
+    """[runs, episodes] bool: there is an answer; false where it was not asked."""
+
+
+class Policy(Protocol):
+    """How a member answers."""
+
+    def reply(self, question: Question) -> Reply:
+        """The answers at `question.who`. They depend on nothing but the question."""
+
+
+def gather(question: Question, answer: Callable[[int, int], Any]) -> Reply:
+    """The reply of somebody who answers one question at a time; None is no answer."""
+    found: Tensor | None = None
+    given = torch.zeros_like(question.who)
+    for run, episode in question.places():
+        value = answer(run, episode)
+        if value is None:
+            continue
+        action = question.action(value)
+        if found is None:
+            found = action.new_zeros(*question.who.shape, *action.shape)
+        found[run, episode] = action
+        given[run, episode] = True
+    return Reply(found, given)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Picks from the task's ordered reference actions: 'first', 'last' or 'uniform'."""
+
+    rule: str
+
+    def __post_init__(self) -> None:
+        if self.rule not in MEMBERS:
+            raise unknown_name("simulated teacher", self.rule, MEMBERS)
+
+    def reply(self, question: Question) -> Reply:
+        """All questions at once."""
+        reference = question.reference
+        if reference.actions.shape[-1] == 0:
+            raise ApilError(f"'{self.rule}' picks from reference actions, and this task knows none: give a callable")
+        position = (MEMBERS[self.rule](question.luck) * reference.count).long()
+        return Reply(reference.actions.gather(-1, position.unsqueeze(-1)).squeeze(-1), question.who)
+
+
+@dataclass(frozen=True)
+class Scripted:
+    """A callable `(observation, rng) -> action`; None is no answer."""
+
+    script: Script
+    privileged: bool = False
+    """It is given the environment itself instead of the observation, to look at and not to step."""
+
+    def reply(self, question: Question) -> Reply:
+        """Asks the script question by question."""
+        if not self.privileged:
+            return gather(question, lambda run, e: self.script(question.seen(run, e), question.rng(run, e)))
+        situations = question.reference.situations
+        if situations is None:
+            raise ApilError("needs the environment, and this task has none to show: use the observation")
+        return gather(question, lambda run, e: self.script(situations.environment(run, e), question.rng(run, e)))
+
+
+@dataclass(frozen=True)
+class Predicting:
+    """A policy with `predict(observation, deterministic=...) -> (action, state)`, as Stable-Baselines3 has them.
+
+    One that samples (`deterministic=False`) draws from torch's generator, which is seeded for each question and put
+    back. Policies with a memory are not served: they would have to see every step, and are shown only those asked.
+    """
+
+    policy: Any
+    deterministic: bool = True
+
+    def reply(self, question: Question) -> Reply:
+        """Asks the policy question by question."""
+        return gather(question, lambda run, e: self._predict(question.seen(run, e), int(question.keys[run, e])))
+
+    def _predict(self, seen: Any, key: int) -> Any:
+        if self.deterministic:
+            return self.policy.predict(seen, deterministic=True)[0]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(key)
+            return self.policy.predict(seen, deterministic=False)[0]
+
+
+@dataclass(frozen=True)
+class Acting:
+    """An agent that answers with a method of one argument: `act(observation)` or `get_action(observation)`.
+
+    It is handed no generator: one that samples is not repeatable, and `check_teacher` says so.
+    """
+
+    agent: Any
+    method: str
+
+    def reply(self, question: Question) -> Reply:
+        """Asks the agent question by question."""
+        method = getattr(self.agent, self.method)
+        return gather(question, lambda run, e: method(question.seen(run, e)))
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A member that changes: acts like `before`, later like `after`.
+
+    It depends on the iteration alone, so that a resumed run finds the same teacher. When a trained agent is measured,
+    the time is infinite.
+    """
+
+    before: Any
+    """Anything a member can be."""
+    after: Any
+    """Anything a member can be."""
+    at: float | Callable[[float], float]
+    """The first iteration of `after`; or a function of the iteration that gives the probability of `after`."""
+
+    def reply(self, question: Question) -> Reply:
+        """Each question goes to one of the two."""
+        share = float(self.at(question.time)) if callable(self.at) else float(question.time >= self.at)
+        if not 0 <= share <= 1:
+            raise ApilError(f"drifts with probability {share:g} at time {question.time:g}: give one from 0 to 1")
+        if share in (0.0, 1.0):
+            return as_policy(self.after if share else self.before).reply(question)
+        later = question.luck < share
+        # Within either side the luck that is left is uniform again.
+        luck = torch.where(later, question.luck / share, (question.luck - share) / (1 - share)).clamp(0.0, 1 - 2**-20)
+        old, new = replace(question, who=question.who & ~later), replace(question, who=question.who & later)
+        parts = [(as_policy(self.before), replace(old, luck=luck)), (as_policy(self.after), replace(new, luck=luck))]
+        return joined([policy.reply(part) for policy, part in parts if bool(part.who.any())], question.who)
+
+
+def joined(replies: Sequence[Reply], who: Tensor) -> Reply:
+    """The replies to different questions of one step as one; `who` [runs, episodes] is where there were any."""
+    action: Tensor | None = None
+    given = torch.zeros_like(who)
+    for reply in replies:
+        if reply.action is not None:
+            action = torch.zeros_like(reply.action) if action is None else action
+            action[reply.given] = reply.action[reply.given]
+            given = given | reply.given
+    return Reply(action, given)
+
+
+def as_policy(member: Any) -> Policy:
+    """How `member` answers: a simulated rule by name, a policy with `predict`, an agent with `act` or `get_action`, a
+    callable `(observation, rng) -> action`, or what is a `Policy` already.
+    """
+    if isinstance(member, str):
+        return Simulated(member)
+    if callable(getattr(member, "reply", None)):
+        policy: Policy = member
+        return policy
+    if callable(getattr(member, "predict", None)):
+        return Predicting(member)
+    for method in ("act", "get_action"):
+        if callable(getattr(member, method, None)):
+            return Acting(member, method)
+    if callable(member) and not isinstance(member, type):
+        return Scripted(member)
+    raise ApilError(
+        f"{str(member)[:60]!r} cannot teach: give a callable (observation, rng) -> action, something with predict, act "
+        f"or get_action, a Demonstrations, a Drift, or one of {', '.join(MEMBERS)}."
+    )
+
+
+def flat(observation: Any) -> NDArray[np.float64]:
+    """An observation as one vector: arrays end to end, those of a dict in the order of its sorted keys."""
+    if isinstance(observation, Mapping):
+        return np.concatenate([flat(observation[key]) for key in sorted(observation)])
+    if isinstance(observation, tuple | list):
+        return np.concatenate([flat(part) for part in observation])
+    return np.asarray(observation, dtype=np.float64).ravel()

@@ -1,0 +1,190 @@
+"""Committees of anything that can answer: with names, weights, costs, and members who may be away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from apil.errors import ApilError, unknown_name
+from apil.rng import Draws
+from apil.teachers.policies import Policy, Question, Reply, as_policy, joined
+from apil.teachers.protocol import MemberError
+from apil.types import Answer, Observation, Reference
+
+Moment = Literal["episode", "query"]
+Turn = Literal["draw", "rotate"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One who can answer."""
+
+    name: str
+    """For messages and records; no '+'."""
+    policy: Any
+    """How it answers: see `as_policy`."""
+    weight: float = 1.0
+    """Its chance to be drawn, relative to the other members."""
+    cost: float = 1.0
+    """What one answer costs."""
+    available: float | Callable[[float], float] = 1.0
+    """The probability that it is there; or a function of the iteration that gives it."""
+
+    def __post_init__(self) -> None:
+        if not self.name or "+" in self.name:
+            raise ApilError(f"'{self.name}' cannot be a member's name: give a word without '+'.")
+        for what in ("weight", "cost"):
+            if not 0 <= getattr(self, what) < math.inf:
+                raise ApilError(f"The {what} of '{self.name}' is {getattr(self, what):g}: give a number from 0 up.")
+        if not callable(self.available):
+            self._check(self.available)
+        as_policy(self.policy)
+
+    def presence(self, time: float) -> float:
+        """The probability that it is there at `time`."""
+        return self._check(float(self.available(time)) if callable(self.available) else self.available)
+
+    def _check(self, share: float) -> float:
+        if not 0 <= share <= 1:
+            raise ApilError(f"'{self.name}' is available with probability {share:g}: give one from 0 to 1.")
+        return share
+
+
+class Team:
+    """A committee of any members.
+
+    Who is to answer is drawn by the weights or goes round (`turn`), for a whole episode or for each query
+    (`selection`). Who is away (`absence`: for a whole episode or for a query) does not answer: somebody who is there
+    does instead, drawn by the weights or next in turn (`substitute`), or nobody. If all are away the question stays
+    unanswered.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, Any] | Sequence[Member],
+        *,
+        selection: Moment = "episode",
+        turn: Turn = "draw",
+        absence: Moment = "episode",
+        substitute: bool = True,
+    ) -> None:
+        """`members` are a policy by name each, or `Member` records where there is more to say about them."""
+        if isinstance(members, Mapping):
+            members = [Member(name, policy) for name, policy in members.items()]
+        if not members:
+            raise ApilError("A team needs at least one member.")
+        for name, value, known in (
+            ("selection rule", selection, ("episode", "query")),
+            ("turn", turn, ("draw", "rotate")),
+            ("absence", absence, ("episode", "query")),
+        ):
+            if value not in known:
+                raise unknown_name(name, value, known)
+        self.people = tuple(members)
+        self.selection, self.turn, self.absence, self.substitute = selection, turn, absence, substitute
+        total = sum(member.weight for member in self.people)
+        if not total > 0:
+            raise ApilError("All weights of the team are 0: give one member a weight.")
+        self.members = tuple(member.name for member in self.people)
+        self.weights = tuple(member.weight / total for member in self.people)
+        self.costs = tuple(member.cost for member in self.people)
+        self._policies = tuple(as_policy(member.policy) for member in self.people)
+
+    def reweighted(self, weights: Sequence[float] | None, selection: Moment | None) -> Team:
+        """The same members with other weights or another selection rule."""
+        weights = self.weights if weights is None else weights
+        if len(weights) != len(self.people):
+            raise ApilError(f"{len(weights)} weights for {len(self.people)} members: give one for each.")
+        people = [replace(member, weight=weight) for member, weight in zip(self.people, weights, strict=True)]
+        return Team(
+            people,
+            selection=selection or self.selection,
+            turn=self.turn,
+            absence=self.absence,
+            substitute=self.substitute,
+        )
+
+    def begin(self, draws: Draws, episodes: int, horizon: int) -> TeamSession:
+        """Draws who is there and who answers, for the whole batch."""
+        rank = self._ranks(draws, episodes, horizon)
+        luck, keys = draws.uniform(horizon, episodes), draws.words(horizon, episodes)
+        present = self._present(draws, episodes, horizon)
+        chosen = rank.argmin(-1)
+        if self.substitute:
+            chosen = torch.where(present, rank, torch.inf).argmin(-1)
+        there = present.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+        return TeamSession(self.members, self._policies, chosen, there, luck, keys, draws.time)
+
+    def _ranks(self, draws: Draws, episodes: int, horizon: int) -> Tensor:
+        """[runs, T, episodes, K] float: the member with the least rank is to answer, then the next.
+
+        Arrival times of an exponential race: the first of any set of members is one of them with the chances of their
+        weights, so that a substitute is drawn by the weights of those who are there.
+        """
+        people = len(self.people)
+        if self.turn == "rotate":
+            # Goes on where the batch before ended. It passes with the steps, asked or not: a resumed run, which does
+            # not ask again what it has on file, must find the same member.
+            turn = draws.iteration * episodes + torch.arange(episodes).expand(draws.runs, horizon, -1)
+            if self.selection == "query":
+                turn = turn + torch.arange(horizon).view(1, -1, 1)
+            return ((torch.arange(people) - turn.unsqueeze(-1)) % people).float()
+        moments = 1 if self.selection == "episode" else horizon
+        ranks = draws.exponential(moments, episodes, people) / torch.tensor(self.weights)
+        return ranks.expand(-1, horizon, -1, -1)
+
+    def _present(self, draws: Draws, episodes: int, horizon: int) -> Tensor:
+        """[runs, T, episodes, K] bool: who is there; a member of weight 0 is never drawn."""
+        share = torch.tensor([member.presence(draws.time) for member in self.people])
+        if self.turn == "draw":
+            share = torch.where(torch.tensor(self.weights) > 0, share, 0.0)
+        moments = 1 if self.absence == "episode" else horizon
+        return (draws.uniform(moments, episodes, len(self.people)) < share).expand(-1, horizon, -1, -1)
+
+
+@dataclass(frozen=True)
+class TeamSession:
+    """A team during one batch of episodes."""
+
+    members: tuple[str, ...]
+    policies: tuple[Policy, ...]
+    identity: Tensor
+    """[runs, T, episodes] long: who answers."""
+    there: Tensor
+    """[runs, T, episodes] bool: there is somebody to answer."""
+    luck: Tensor
+    """[runs, T, episodes] float, uniform in (0, 1)."""
+    keys: NDArray[np.uint64]
+    """[runs, T, episodes]: of the generators."""
+    time: float
+
+    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        """The chosen member's action, the task's distance and the member's identity."""
+        identity, able = self.identity[:, t], asked & self.there[:, t]
+        everyone = [(k, able & (identity == k)) for k in range(len(self.members))]
+        luck, keys = self.luck[:, t], self.keys[:, t]
+        replies = [
+            self._reply(k, Question(observation, reference, who, luck, keys, self.time))
+            for k, who in everyone
+            if bool(who.any())
+        ]
+        reply = joined(replies, asked)
+        action = torch.zeros_like(asked, dtype=torch.long) if reply.action is None else reply.action
+        return Answer(action, reference.distance, identity, reply.given)
+
+    def _reply(self, k: int, question: Question) -> Reply:
+        """What a member says; what goes wrong carries its name."""
+        try:
+            return self.policies[k].reply(question)
+        except ApilError as error:
+            raise MemberError(f"(member '{self.members[k]}') {error}") from error
+        except Exception as error:
+            told = str(error).splitlines()[0] if str(error) else "no message"
+            raise MemberError(f"(member '{self.members[k]}') raised {type(error).__name__}: {told}") from error
