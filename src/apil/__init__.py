@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from apil.query.check import check_query_policy
     from apil.registry import Registry
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "register_query_policy", "register_task", "register_teacher"]
+__all__ = ["__version__", "check_query_policy", "register_query_policy", "register_task", "register_teacher"]
 
-_ELSEWHERE: dict[str, str] = {}
+_ELSEWHERE = {"check_query_policy": "apil.query.check"}
 """Public names that need torch, and the modules they are in: importing apil stays light."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from shlex import join, quote
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from apil.commands import Calibrate, Command, Doctor, Evaluate, Replay, Study, Train
-from apil.config import RunConfig, positive
+from apil.config import Option, RunConfig, positive
 from apil.errors import ApilError
-from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
+from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold, takes_budget
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 
@@ -74,9 +74,9 @@ def resolve(command: Train) -> RunConfig:
     task = TASKS.load(command.task)()
     QUERY_POLICIES.check(command.query)
     threshold = command.threshold
-    if threshold is not None and command.query not in THRESHOLD_POLICIES:
+    if threshold is not None and not needs_threshold(command.query):
         raise ApilError(f"'{command.query}' has no threshold: leave --threshold out, or use another query policy.")
-    if threshold is None:
+    if threshold is None and command.budget is None:
         threshold = threshold_of(load_calibration(command.calibration), command.task, command.query)
     return RunConfig(
         task=command.task,
@@ -100,7 +100,29 @@ def resolve(command: Train) -> RunConfig:
         teacher_deadline=command.teacher_deadline,
         on_teacher_error=command.on_teacher_error,
         answers=command.answers,
+        budget=command.budget,
+        query_options=options_of(command.query_options),
     )
+
+
+def options_of(words: tuple[str, ...]) -> dict[str, Option]:
+    """Settings typed as name=value: true and false, numbers, and words."""
+    options: dict[str, Option] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not (name and equals and text):
+            raise ApilError(f"'{word}' is not an option: write name=value, for example k=5.")
+        options[name] = _plain(text)
+    return options
+
+
+def _plain(text: str) -> Option:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def train(command: Train) -> None:
@@ -184,8 +206,9 @@ def study(command: Study) -> None:
     base = _study_base(command)
     calibration = load_calibration(command.calibration)
     queries = tuple(dict.fromkeys(QUERY_POLICIES.check(query) for query in command.queries))
+    budgets = {query: command.budget for query in queries if takes_budget(query)}
     thresholds = {query: threshold_of(calibration, command.task, query) for query in queries}
-    cells = plan(base, tuple(dict.fromkeys(command.teachers)), queries, command.seeds, thresholds)
+    cells = plan(base, tuple(dict.fromkeys(command.teachers)), queries, command.seeds, thresholds, budgets)
     out = command.out or Path("results") / command.task
     claim_folder(out, command.task, _command_line(command))
     make_folder(out / "runs")
@@ -341,7 +364,7 @@ def show_list() -> None:
     for title, registry in (("Tasks", TASKS), ("Teachers", TEACHERS), ("Query policies", QUERY_POLICIES)):
         print(title)
         for entry in registry:
-            print(f"  {entry.name:12} {entry.summary}")
+            print(f"  {entry.name:16} {entry.summary}")
         print()
 
 

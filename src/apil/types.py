@@ -87,6 +87,8 @@ class Belief:
     """Each [runs, episodes]."""
     remaining: int
     """T - t, the number of steps left."""
+    of_model: Tensor | None = None
+    """[runs, episodes, N2, A]: the mean policy of each of the N2 models, an ensemble; None where a model tells none."""
 
 
 @dataclass(frozen=True)

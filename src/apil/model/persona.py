@@ -20,7 +20,7 @@ from apil.model.expectation import DENSE, IdentitySampler
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
 from apil.rng import Draws, Streams
 from apil.types import Belief, Episodes, Observation
-from apil.uncertainty import split_entropy
+from apil.uncertainty import split_by_model
 
 
 @dataclass(frozen=True)
@@ -145,8 +145,8 @@ class SampledModel:
         logits = linear(hidden.flatten(1, 3), model.policy["w2"], model.policy["b2"])
         logits = logits.view(*hidden.shape[:-1], -1)
         logits.masked_fill_(~observation.valid[:, :, None, None], -torch.inf)
-        mean, uncertainty = split_entropy(logits.softmax(-1), weights, models=2, samples=3)
-        return Belief(observation.features, mean, identity, uncertainty, horizon - t)
+        of_model, mean, uncertainty = split_by_model(logits.softmax(-1), weights, models=2, samples=3)
+        return Belief(observation.features, mean, identity, uncertainty, horizon - t, of_model)
 
     def _hidden_of_personas(self) -> Tensor:
         """[runs, 1, N2, K, hidden]: the share of every persona in the hidden layer, bias included."""
