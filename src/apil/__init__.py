@@ -12,13 +12,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from apil.query.check import check_query_policy
     from apil.registry import Registry
     from apil.runs.own import train as train
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "register_query_policy", "register_task", "register_teacher", "train"]
+__all__ = [
+    "__version__",
+    "check_query_policy",
+    "register_query_policy",
+    "register_task",
+    "register_teacher",
+    "train",
+]
 
-_ELSEWHERE: dict[str, str] = {"train": "apil.runs.own"}
+_ELSEWHERE: dict[str, str] = {"check_query_policy": "apil.query.check", "train": "apil.runs.own"}
 """Public names that need torch, and the modules they are in: importing apil stays light."""
 
 

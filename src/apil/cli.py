@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from shlex import join, quote
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from apil.commands import Calibrate, Command, DataHouses, DataR2R, DataShow, Doctor, Evaluate, Replay, Study, Train
-from apil.config import RunConfig, positive
+from apil.config import Option, RunConfig, positive
 from apil.errors import ApilError, unknown_name
-from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, study_policies
+from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold, study_policies, takes_budget
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 
@@ -85,9 +85,9 @@ def resolve(command: Train) -> RunConfig:
     task = make_task(RunConfig(task=command.task, teacher=command.teacher, query=command.query, options=options))
     QUERY_POLICIES.check(command.query)
     threshold = command.threshold
-    if threshold is not None and command.query not in THRESHOLD_POLICIES:
+    if threshold is not None and not needs_threshold(command.query):
         raise ApilError(f"'{command.query}' has no threshold: leave --threshold out, or use another query policy.")
-    if threshold is None:
+    if threshold is None and command.budget is None:
         threshold = threshold_of(load_calibration(command.calibration), command.task, command.query)
     return RunConfig(
         task=command.task,
@@ -109,6 +109,8 @@ def resolve(command: Train) -> RunConfig:
         teacher_deadline=command.teacher_deadline,
         on_teacher_error=command.on_teacher_error,
         answers=command.answers,
+        budget=command.budget,
+        query_options=options_of(command.query_options),
         options=options,
         **settings,
     )
@@ -121,18 +123,31 @@ def _r2r_settings(command: Train) -> tuple[dict[str, Any], dict[str, Any]]:
 
     preset = PRESETS[command.preset]
     encoder = {**preset.encoder, "features": command.features}
-    for given in command.option:
-        name, equals, value = given.partition("=")
-        if not equals:
-            raise ApilError(f"option '{given}' is not name=value: give for example width=256.")
-        try:
-            encoder[name] = float(value) if "dropout" in name or "weight" in name else int(value)
-        except ValueError:
-            raise ApilError(f"option '{given}': {value!r} is not a number.") from None
+    encoder |= options_of(command.option)
     if not command.data:
         print("No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md.")
     place = {"data": command.data, "horizon": command.horizon, "reading": command.reading, "held_out": command.held_out}
     return dict(preset.settings), {**place, "digest": R2R(**place).world.digest, **encoder}  # type: ignore[arg-type]
+
+
+def options_of(words: tuple[str, ...]) -> dict[str, Option]:
+    """Settings typed as name=value: true and false, numbers, and words."""
+    options: dict[str, Option] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not (name and equals and text):
+            raise ApilError(f"'{word}' is not an option: write name=value, for example k=5.")
+        options[name] = _plain(text)
+    return options
+
+
+def _plain(text: str) -> Option:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def train(command: Train) -> None:
@@ -285,7 +300,8 @@ def _study_cells(
     assert command.seeds is not None
     if command.task == "r2r":
         return plan_r2r(base, teachers, queries, command.seeds, command.other_seeds, thresholds)
-    return plan(base, teachers, queries, command.seeds, thresholds)
+    budgets = {query: command.budget for query in queries if takes_budget(query)}
+    return plan(base, teachers, queries, command.seeds, thresholds, budgets)
 
 
 def _r2r_thresholds(
@@ -519,7 +535,7 @@ def show_list() -> None:
     for title, registry in (("Tasks", TASKS), ("Teachers", TEACHERS), ("Query policies", QUERY_POLICIES)):
         print(title)
         for entry in registry:
-            print(f"  {entry.name:12} {entry.summary}")
+            print(f"  {entry.name:16} {entry.summary}")
         print()
 
 

@@ -41,6 +41,10 @@ class Train:
     """N2: dropout masks, the models that vote."""
     threshold: float | None = None
     """Of the query policy; the calibrated one if not given."""
+    budget: float | None = None
+    """The share of steps to ask on, for example 0.1: a query policy with a score then needs no threshold."""
+    query_options: tuple[str, ...] = ()
+    """Settings of the query policy as name=value, for example k=5 for `every`."""
     calibration: Path | None = None
     """A file made by `apil calibrate`; overrides the thresholds that ship with apil."""
     weights: tuple[float, ...] = ()
@@ -140,6 +144,8 @@ class Study:
     """R2R: sizes and length of the runs."""
     other_seeds: int = 1
     """R2R: seeds of the policies other than dagger and apil, which have --seeds (3 if not given)."""
+    budget: float | None = None
+    """The share of steps to ask on, for all query policies with a score, in the place of their thresholds."""
 
 
 @dataclass(frozen=True)

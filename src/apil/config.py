@@ -77,6 +77,10 @@ class RunConfig:
     all iterations so far. No part of it depends on how many iterations are to come."""
     options: Mapping[str, Option] = field(default_factory=dict, hash=False)
     """Settings of the task and of its state encoder, by name; empty where a task has none."""
+    budget: float | None = None
+    """The share of the training steps that the query policy may ask on, in the place of a threshold."""
+    query_options: Mapping[str, Option] = field(default_factory=dict, hash=False)
+    """Settings of the query policy, by name; empty where it has none."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -111,14 +115,20 @@ class RunConfig:
             raise ApilError(f"threshold is {self.threshold:g}: give a number from 0 up.")
         if self.query in ("random", "errpred") and self.threshold is not None and self.threshold > 1:
             raise ApilError(f"threshold is {self.threshold:g}: for {self.query} it is a probability, from 0 to 1.")
+        if self.budget is not None and not 0 < self.budget <= 1:
+            raise ApilError(f"budget is {self.budget:g}: give the share of steps to ask on, above 0 and up to 1.")
+        if self.budget is not None and self.threshold is not None:
+            raise ApilError("A query policy has a threshold or a budget, not both: leave one out.")
         if self.on_teacher_error not in ("stop", "skip"):
             raise ApilError(f"on-teacher-error is '{self.on_teacher_error}': give stop or skip.")
         if self.expectation not in ("monte-carlo", "exact"):
             raise ApilError(f"expectation is '{self.expectation}': give monte-carlo or exact.")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
-        return {"schema": SCHEMA, **asdict(self)}
+        """Plain values for a JSON file; what only some query policies have is left out where there is none."""
+        values = {"schema": SCHEMA, **asdict(self)}
+        unset = [name for name in ("budget", "query_options") if not values[name]]
+        return {name: value for name, value in values.items() if name not in unset}
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> RunConfig:
@@ -148,16 +158,16 @@ def _fits(name: str, value: object) -> bool:
     """Whether a value read from a file has the type of a setting."""
     if name == "weights" and isinstance(value, list):
         return all(_is(item, int, float) for item in value)
-    if name == "options":
+    if name in ("options", "query_options"):
         plain = isinstance(value, dict) and all(isinstance(key, str) for key in value)
         return plain and all(isinstance(v, bool | str) or _is(v, int, float) for v in value.values())  # type: ignore[attr-defined]
     if name == "answers":
         return isinstance(value, bool)
     if value is None:
-        return name in ("weights", "threshold", "teacher_deadline", "selection")
+        return name in ("weights", "threshold", "teacher_deadline", "selection", "budget")
     if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error"):
         return isinstance(value, str)
-    if name in (
+    numbers = (
         "learning_rate",
         "dropout",
         "sigma",
@@ -167,7 +177,9 @@ def _fits(name: str, value: object) -> bool:
         "teacher_deadline",
         "average",
         "clip",
-    ):
+        "budget",
+    )
+    if name in numbers:
         return _is(value, int, float) or (name == "gap" and value == "estimate")
     return name != "weights" and _is(value, int)
 

@@ -186,6 +186,9 @@ class Belief:
     """T - t, the number of steps left."""
     drawn: Tensor | None = None
     """[runs, episodes, n] float: an action of the task drawn from the mean policy, where actions are continuous."""
+    of_model: Tensor | None = None
+    """[runs, episodes, N2, A or n]: the mean policy (or mean scaled action) of each of the N2 models, an ensemble; None
+    where a model tells none."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.types import Uncertainty
 
-__all__ = ["Uncertainty", "decompose", "decompose_variance", "split_entropy", "split_variance"]
+__all__ = ["Uncertainty", "decompose", "decompose_variance", "split_by_model", "split_entropy", "split_variance"]
 
 
 def decompose(probs: Tensor, weights: Tensor | None = None) -> Uncertainty:
@@ -48,6 +48,11 @@ def split_entropy(probs: Tensor, weights: Tensor, *, models: int, samples: int) 
 
     `samples` must come after `models`; `weights` has the shape of `probs` without its last axis.
     """
+    return split_by_model(probs, weights, models=models, samples=samples)[1:]
+
+
+def split_by_model(probs: Tensor, weights: Tensor, *, models: int, samples: int) -> tuple[Tensor, Tensor, Uncertainty]:
+    """`split_entropy` that first tells the mean policy of each model, with the `models` axis where it is."""
     assert 0 <= models < samples < probs.dim() - 1
     of_model = (probs * weights.unsqueeze(-1)).sum(samples)
     mean = of_model.mean(models)
@@ -57,7 +62,7 @@ def split_entropy(probs: Tensor, weights: Tensor, *, models: int, samples: int) 
     # One tensor for the five parts: fewer operations on small tensors.
     parts = torch.stack([total, behavioral, intrinsic, behavioral - intrinsic, total - behavioral])
     parts = parts.mul_(1.0 / math.log(2.0)).clamp_min_(0.0)
-    return mean, Uncertainty(*parts.unbind())
+    return of_model, mean, Uncertainty(*parts.unbind())
 
 
 def decompose_variance(means: Tensor, variances: Tensor, weights: Tensor | None = None) -> Uncertainty:

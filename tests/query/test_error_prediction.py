@@ -12,7 +12,7 @@ from apil.learning.build import build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import take
 from apil.learning.update import Learner
-from apil.query.errors import ErrorPrediction
+from apil.query.errors import errpred
 from apil.query.protocol import QuerySetup
 from apil.rng import Streams
 from apil.types import Belief, Episodes, Uncertainty
@@ -33,7 +33,7 @@ def _predictions(episodes: Episodes) -> torch.Tensor:
     """[1, episodes, T]: the predicted margin, found by 255 runs that differ in their threshold alone."""
     task = _agents(0.5).task
     thresholds = torch.arange(1, 256) / 256
-    policy = ErrorPrediction(
+    policy = errpred(
         QuerySetup(
             streams=Streams([1] * 255),
             state_size=task.state_size,

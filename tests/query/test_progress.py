@@ -15,8 +15,9 @@ from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
-from apil.query.progress import ProgressPrediction, reference_queries
+from apil.query.progress import apil, reference_queries
 from apil.query.protocol import QuerySetup
+from apil.query.scored import ScoredPolicy
 from apil.rng import Streams
 from apil.types import Belief, Episodes, Uncertainty
 
@@ -136,9 +137,9 @@ def episodes() -> Episodes:
     return collect(build(_CONFIGS), 0, 6)
 
 
-def _policy(gap: float = 0.0, epsilon: float = 0.0) -> ProgressPrediction:
+def _policy(gap: float = 0.0, epsilon: float = 0.0) -> ScoredPolicy:
     task = build(_CONFIGS).task
-    return ProgressPrediction(
+    return apil(
         QuerySetup(
             streams=Streams([0, 1]),
             state_size=task.state_size,
@@ -162,7 +163,7 @@ def _belief_at(episodes: Episodes, t: int) -> Belief:
     )
 
 
-def _chance(policy: ProgressPrediction, belief: Belief) -> torch.Tensor:
+def _chance(policy: ScoredPolicy, belief: Belief) -> torch.Tensor:
     """[runs, episodes]: the probability of asking, by bisection on the luck that just misses."""
     low, high = torch.zeros(belief.state.shape[:2]), torch.ones(belief.state.shape[:2])
     for _ in range(30):

@@ -13,12 +13,14 @@ from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
-from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
+from apil.learning.group import take
+from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, default_threshold
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
 from apil.types import Belief, Uncertainty
 
 _STATE, _ACTIONS, _HORIZON = 4, 3, 5
+_LEARNERS = ("apil", "errpred", "rnd", "safedagger", "lazydagger", "ensembledagger", "thriftydagger")
 
 
 def _policy(name: str, thresholds: list[float]) -> QueryPolicy:
@@ -41,6 +43,7 @@ def _belief(runs: int, episodes: int, **parts: Tensor) -> Belief:
         identity=torch.ones(runs, episodes, 1),
         uncertainty=Uncertainty(**{f.name: parts.get(f.name, nothing) for f in fields(Uncertainty)}),
         remaining=_HORIZON,
+        of_model=torch.rand(runs, episodes, 10, _ACTIONS, generator=torch.Generator().manual_seed(1)).softmax(-1),
     )
 
 
@@ -85,13 +88,7 @@ def test_only_dagger_acts_by_itself_where_it_asked() -> None:
 def test_every_policy_decides_for_a_run_the_same_alone_and_in_a_stack(name: str) -> None:
     belief, luck = _belief(3, 7, **{f.name: _luck(3, 7) for f in fields(Uncertainty)}), _luck(3, 7)
     stack = _policy(name, [0.3, 0.5, 0.7]).begin(7).ask(belief, luck)
-    first = Belief(
-        belief.state[:1],
-        belief.mean[:1],
-        belief.identity[:1],
-        Uncertainty(**{f.name: getattr(belief.uncertainty, f.name)[:1] for f in fields(Uncertainty)}),
-        belief.remaining,
-    )
+    first = take(belief, slice(0, 1))
     assert stack.dtype == torch.bool
     assert torch.equal(_policy(name, [0.3]).begin(7).ask(first, luck[:1]), stack[:1])
 
@@ -101,10 +98,10 @@ def test_a_policy_has_a_loss_if_and_only_if_it_has_something_to_learn(name: str)
     agents = build([RunConfig("grid", "detm", name, threshold=0.2)])
     policy = agents.queries[0].part
     loss = policy.loss(collect(agents, 0, 2))
-    assert (loss is not None) == bool(policy.parameters) == (name in ("apil", "errpred"))
+    assert (loss is not None) == bool(policy.parameters) == (name in _LEARNERS)
 
 
-@pytest.mark.parametrize("name", THRESHOLD_POLICIES)
+@pytest.mark.parametrize("name", [name for name in THRESHOLD_POLICIES if default_threshold(name) is None])
 def test_a_policy_without_its_threshold_is_refused_with_the_remedy(name: str) -> None:
     with pytest.raises(ApilError, match=f"No threshold is known for '{name}' on 'grid': run `apil calibrate"):
         build([RunConfig("grid", "detm", name)])

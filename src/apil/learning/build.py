@@ -19,7 +19,7 @@ from apil.model.expectation import DENSE
 from apil.model.instruction import InstructionModel, InstructionSizes
 from apil.model.persona import ModelSizes, PersonaModel
 from apil.model.protocol import Model
-from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
+from apil.query import QUERY_POLICIES, default_threshold, needs_threshold, takes_budget
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
 from apil.tasks import TASK_MODELS, TASKS
@@ -134,7 +134,7 @@ def _build(configs: Sequence[RunConfig], parts: Parts) -> Agents:
         lambda c, _: parts.teacher_of(c),
         lambda c: "+".join(parts.members(c)),
     )
-    queries = _groups(configs, lambda c: c.query, lambda _, runs: _query(task, model, runs), lambda c: c.query)
+    queries = _groups(configs, _query_kind, lambda _, runs: _query(task, model, runs), lambda c: c.query)
     guard = Guard(first.teacher_deadline, first.on_teacher_error, task.box)
     names = [f"teacher {config.teacher}, query {config.query}, seed {config.seed}" for config in configs]
     return Agents(streams, task, model, teachers, queries, guard, names)
@@ -168,20 +168,34 @@ def _model(streams: Streams, task: Task[Any], configs: Sequence[RunConfig], teac
     return model if encoder is None else EncodedModel(encoder, model)
 
 
-def require_threshold(task: str, query: str, threshold: float | None) -> None:
-    """Refuses a query policy that needs a threshold and has none."""
-    if query in THRESHOLD_POLICIES and threshold is None:
+def require_threshold(task: str, query: str, threshold: float | None, budget: float | None = None) -> None:
+    """Refuses a query policy that needs a threshold and has neither that nor a budget, and a budget it cannot keep."""
+    if budget is not None and not takes_budget(query):
+        raise ApilError(f"'{query}' cannot keep a budget: leave it out, or use a query policy with a score.")
+    if needs_threshold(query) and threshold is None and budget is None:
+        other = "--budget or --threshold" if takes_budget(query) else "--threshold"
         raise ApilError(
             f"No threshold is known for '{query}' on '{task}': run `apil calibrate --task {task} --query {query}` and "
-            "pass its file as --calibration, or give --threshold."
+            f"pass its file as --calibration, or give {other}."
         )
+
+
+def _query_kind(config: RunConfig) -> tuple[Any, ...]:
+    """Runs of one kind share a query policy."""
+    return config.query, config.budget is None, tuple(sorted(config.query_options.items()))
 
 
 def _query(task: Task[Any], model: Model, configs: Sequence[RunConfig]) -> QueryPolicy:
     first = configs[0]
-    thresholds = [config.threshold for config in configs]
-    for threshold in thresholds:
-        require_threshold(first.task, first.query, threshold)
+    thresholds = [default_threshold(c.query) if c.threshold is None else c.threshold for c in configs]
+    budgets = [config.budget for config in configs]
+    for threshold, budget in zip(thresholds, budgets, strict=True):
+        require_threshold(first.task, first.query, threshold, budget)
+    factory = QUERY_POLICIES.load(first.query)
+    known = list(signature(factory).parameters)[1:]
+    for name in first.query_options:
+        if name not in known:
+            raise unknown_name(f"option of the query policy '{first.query}'", name, known)
     setup = QuerySetup(
         streams=Streams([config.seed for config in configs]),
         state_size=model.state_size,
@@ -194,8 +208,9 @@ def _query(task: Task[Any], model: Model, configs: Sequence[RunConfig]) -> Query
         sigma=first.sigma,
         epsilon=first.epsilon,
         gap=first.gap,
+        budgets=None if first.budget is None else torch.tensor(budgets),
     )
-    policy: QueryPolicy = QUERY_POLICIES.load(first.query)(setup)
+    policy: QueryPolicy = factory(setup, **first.query_options)
     return policy
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from apil.learning.ask import AnswerLog, Guard, TeacherError
 from apil.learning.group import Group, take
 from apil.model.protocol import Model
-from apil.query.protocol import QueryPolicy, QuerySession
+from apil.query.protocol import Listener, QueryPolicy, QuerySession
 from apil.rng import Streams, race
 from apil.tasks.protocol import Task
 from apil.teachers.protocol import Session, Teacher
@@ -100,6 +100,7 @@ def _walk(
     luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
     sessions = _open(agents, f"{prefix}teacher", iteration, episodes)
     queries = [Group(g.runs, g.streams, g.part.begin(episodes), g.name) for g in agents.queries]
+    listeners = [(g.runs, g.part) for g in queries if isinstance(g.part, Listener)]
     follows = _follows(agents, acting)
     state = task.reset(streams.draws(f"{prefix}task", iteration), episodes)
     steps: list[Step] = []
@@ -117,6 +118,8 @@ def _walk(
         own = _own_action(belief, arrival[:, t], greedy)
         answered = asked if answer.given is None else asked & answer.given
         action = torch.where(_over(answered & follows, own), answer.action, own)
+        for runs, listener in listeners:
+            listener.hear(take(belief, runs), take(answer, runs), answered[runs])
         steps.append(Step(seen, belief, fired, answered, answer, action, live))
         if watch is not None:
             watch(state, steps[-1])

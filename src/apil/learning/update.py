@@ -55,9 +55,10 @@ class Learner:
         everyone, losses = slice(0, len(policy)), []
         logs = {"policy_loss": policy.detach(), "identity_loss": identity.detach()}
         for group in agents.queries:
-            if group.part.parameters:
-                own = group.part.loss(take(episodes, group.runs))
-                assert own is not None
+            if not (group.part.parameters or group.part.memory):
+                continue
+            own = group.part.loss(take(episodes, group.runs))
+            if own is not None:
                 terms.append(own.loss)
                 losses.append(("query loss", group.runs, own.loss))
                 active.append(own.active)

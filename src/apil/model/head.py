@@ -12,7 +12,7 @@ from torch.nn.functional import softplus
 
 from apil.rng import Draws
 from apil.types import ActionBox, Observation, Uncertainty
-from apil.uncertainty import split_entropy, split_variance
+from apil.uncertainty import split_by_model, split_variance
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Mixture:
     uncertainty: Uncertainty
     drawn: Tensor | None = None
     """[runs, episodes, n]: a continuous action drawn from the mixture."""
+    of_model: Tensor | None = None
+    """[runs, episodes, N2, A or n]: the mean policy, or the mean scaled action, of each model."""
 
 
 class Head(Protocol):
@@ -60,7 +62,8 @@ class Categorical:
     def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
         """In bits; writes over `outputs`."""
         outputs.masked_fill_(~observation.valid[:, :, None, None], -torch.inf)
-        return Mixture(*split_entropy(outputs.softmax(-1), weights, models=2, samples=3))
+        of_model, mean, uncertainty = split_by_model(outputs.softmax(-1), weights, models=2, samples=3)
+        return Mixture(mean, uncertainty, of_model=of_model)
 
     def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
         """Probabilities."""
@@ -106,7 +109,8 @@ class Gaussian:
         deviation = parts.total.sqrt()
         summed = Uncertainty(*(getattr(parts, name).sum(-1) for name in Uncertainty.__dataclass_fields__))
         drawn = None if luck is None else self.box.unscaled(_draw(means, variances, weights, luck))
-        return Mixture(torch.cat([mean, deviation], -1), summed, drawn)
+        of_model = (means * weights.unsqueeze(-1)).sum(3)
+        return Mixture(torch.cat([mean, deviation], -1), summed, drawn, of_model)
 
     def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
         """Mean and standard deviation."""

@@ -40,7 +40,7 @@ from apil.model.transformer import (
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
 from apil.rng import Draws, Streams
 from apil.types import Belief, Episodes, Observation, Panoramas
-from apil.uncertainty import split_entropy
+from apil.uncertainty import split_by_model
 
 FEATURES = ("geometry", "captions", "objects", "rooms", "images")
 """What an agent can see; geometry it always sees."""
@@ -307,8 +307,8 @@ class InstructionSession:
         policies, state = self.mixture(observation, t)
         identity = self._model.identity_distribution(state).unsqueeze(0)
         weights = self._sampler.dense_weights(identity, self._model.models, t)
-        mean, uncertainty = split_entropy(policies.unsqueeze(0), weights, models=2, samples=3)
-        return Belief(state.unsqueeze(0), mean, identity, uncertainty, horizon - t)
+        of_model, mean, uncertainty = split_by_model(policies.unsqueeze(0), weights, models=2, samples=3)
+        return Belief(state.unsqueeze(0), mean, identity, uncertainty, horizon - t, of_model=of_model)
 
     def mixture(self, observation: Observation, t: int) -> tuple[Tensor, Tensor]:
         """The policy of every model and teacher [n, N2, K, A], and the states [n, d]."""

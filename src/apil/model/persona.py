@@ -143,7 +143,9 @@ class SampledModel:
         logits = logits.view(*hidden.shape[:-1], -1)
         luck = None if self._luck is None else self._luck[:, t]
         mixed = model.head.mixture(logits, observation, weights, luck)
-        return Belief(observation.features, mixed.mean, identity, mixed.uncertainty, horizon - t, mixed.drawn)
+        return Belief(
+            observation.features, mixed.mean, identity, mixed.uncertainty, horizon - t, mixed.drawn, mixed.of_model
+        )
 
     def _hidden_of_personas(self) -> Tensor:
         """[runs, 1, N2, K, hidden]: the share of every persona in the hidden layer, bias included."""

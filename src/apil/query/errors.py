@@ -5,33 +5,37 @@ from __future__ import annotations
 import torch
 
 from apil.nn import Parameters
+from apil.query.gates import gate_of
 from apil.query.margin import margin
-from apil.query.network import NetworkQuerySession, query_network
+from apil.query.network import query_network
 from apil.query.protocol import QueryLoss, QuerySetup
+from apil.query.scored import ScoredPolicy, ScoreStep
 from apil.types import Episodes
 
 
-class ErrorPrediction:
-    """Predicts the margin 1 - pi(a* | s) of the mean policy and asks where the prediction is above a threshold.
+def errpred(setup: QuerySetup) -> ScoredPolicy:
+    """ERRPRED of the paper: asks where the predicted margin is above the threshold."""
+    return ScoredPolicy(PredictedMargin(setup), gate_of(setup))
+
+
+class PredictedMargin:
+    """Predicts the margin 1 - pi(a* | s) of the mean policy.
 
     For continuous actions the margin is the squared error of the mean action, scaled by the action range (`margin`).
     Regressed by squared error at asked steps only: elsewhere the teacher's action is not known.
     """
 
-    executes_answer = True
-
-    def __init__(self, setup: QuerySetup) -> None:
-        self._network = query_network(setup, "errpred")
+    def __init__(self, setup: QuerySetup, name: str = "errpred") -> None:
+        """`name` is that of the network, which its first weights depend on."""
+        self._network = query_network(setup, name)
         self.parameters = self._network.parameters
         self.memory: Parameters = {}
         self._box = setup.box
-        self._thresholds = setup.thresholds.unsqueeze(-1)
 
-    def begin(self, episodes: int) -> NetworkQuerySession:
-        """Deterministic: `luck` is not used."""
-        return NetworkQuerySession(
-            self._network.begin(episodes), lambda logits, luck: logits.softmax(-1)[..., 1] > self._thresholds
-        )
+    def begin(self, episodes: int) -> ScoreStep:
+        """The predicted margin."""
+        session = self._network.begin(episodes)
+        return lambda belief: session.logits(belief).softmax(-1)[..., 1]
 
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Squared error of the predicted margin, summed over asked steps, averaged over episodes."""

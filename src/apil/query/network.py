@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -39,19 +37,6 @@ class QueryNetwork(Protocol):
 def query_network(setup: QuerySetup, name: str) -> QueryNetwork:
     """The network that `setup` asks for."""
     return RecurrentNetwork(setup, name) if setup.recurrent else FeedForwardNetwork(setup, name)
-
-
-@dataclass(frozen=True)
-class NetworkQuerySession:
-    """Decides by the logits of a network."""
-
-    network: NetworkSession
-    decide: Callable[[Tensor, Tensor], Tensor]
-    """(logits [runs, episodes, 2], luck [runs, episodes]) -> [runs, episodes] bool"""
-
-    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
-        """The decisions in the states of one step."""
-        return self.decide(self.network.logits(belief), luck)
 
 
 class FeedForwardNetwork:

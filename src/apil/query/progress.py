@@ -7,8 +7,10 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.nn import Parameters
-from apil.query.network import NetworkQuerySession, query_network
+from apil.query.gates import Budget, Sampled
+from apil.query.network import query_network
 from apil.query.protocol import QueryLoss, QuerySetup
+from apil.query.scored import ScoredPolicy, ScoreStep
 from apil.types import Episodes
 
 
@@ -73,13 +75,16 @@ def reference_queries(
     return no_progress if valid is None else no_progress & valid
 
 
+def apil(setup: QuerySetup) -> ScoredPolicy:
+    """APIL of the paper: its query action is sampled; with a budget, it asks where *query* is most probable."""
+    return ScoredPolicy(ProgressPrediction(setup), Sampled() if setup.budgets is None else Budget(setup.budgets))
+
+
 class ProgressPrediction:
     """Imitates the combined query teacher of the paper: *query* where there was no progress, else *continue*.
 
-    Its query action is sampled; its loss is taken at every step, asked or not.
+    The score is the probability of *query*; its loss is taken at every step, asked or not.
     """
-
-    executes_answer = True
 
     def __init__(self, setup: QuerySetup) -> None:
         self._network = query_network(setup, "apil")
@@ -90,11 +95,10 @@ class ProgressPrediction:
             runs = len(setup.streams.seeds)
             self.memory = {name: torch.zeros(runs, dtype=torch.float64) for name in ("followed", "distance")}
 
-    def begin(self, episodes: int) -> NetworkQuerySession:
-        """Samples the query action."""
-        return NetworkQuerySession(
-            self._network.begin(episodes), lambda logits, luck: luck < logits.softmax(-1)[..., 1]
-        )
+    def begin(self, episodes: int) -> ScoreStep:
+        """The probability of *query*."""
+        session = self._network.begin(episodes)
+        return lambda belief: session.logits(belief).softmax(-1)[..., 1]
 
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Negative log-likelihood of the reference query actions, summed over steps, averaged over episodes.

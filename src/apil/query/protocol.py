@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from apil.errors import ApilError
 from apil.nn import Parameters
 from apil.rng import Streams
-from apil.types import ActionBox, Belief, Episodes
+from apil.types import ActionBox, Answer, Belief, Episodes
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class QuerySetup:
     """APIL: d*_T, the final distance of an agent that always follows the teachers; g = max(0, d - d*_T)."""
     box: ActionBox | None = None
     """The bounds of continuous actions; None where actions are discrete."""
+    budgets: Tensor | None = None
+    """[runs] float: the share of steps that a run may ask on, in the place of its threshold; None for no budget."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,14 @@ class QuerySession(Protocol):
         """
 
 
+@runtime_checkable
+class Listener(Protocol):
+    """A session that also hears what came of a question, for policies that hand control back by the answer."""
+
+    def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
+        """Told at the end of every step; `answer` means something where `answered` [runs, episodes] bool."""
+
+
 class QueryPolicy(Protocol):
     """Decides at each step whether to ask. A leading `runs` axis is an ordinary batch axis to it."""
 
@@ -72,4 +83,17 @@ class QueryPolicy(Protocol):
         """Opens a batch of `episodes` episodes of every run; a policy that remembers nothing returns itself."""
 
     def loss(self, episodes: Episodes) -> QueryLoss | None:
-        """Its own loss; None for fixed rules."""
+        """Its own loss; None for fixed rules.
+
+        Called once after each batch of training episodes if there are parameters or memory: what a policy remembers of
+        the training it takes in here, never while episodes go on, so that measuring an agent does not change it.
+        """
+
+
+def require_discrete(setup: QuerySetup, rule: str) -> None:
+    """Refuses a rule that reads probabilities of actions where there are none."""
+    if setup.box is not None:
+        raise ApilError(
+            f"'{rule}' reads action probabilities, and this task's actions are continuous: use variance, rnd, modlun "
+            "or another rule that the guide to query rules marks for both."
+        )

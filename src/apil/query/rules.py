@@ -1,12 +1,15 @@
-"""Fixed rules: a coin, and a threshold on an uncertainty."""
+"""The paper's rules that learn nothing, and the baselines: a coin, a clock, and a part of the uncertainty as score."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from apil.errors import ApilError
 from apil.nn import Parameters
+from apil.query.gates import gate_of
 from apil.query.protocol import QueryLoss, QuerySetup
+from apil.query.scored import Formula, ScoredPolicy
 from apil.types import Belief, Episodes
 
 
@@ -32,25 +35,23 @@ class Coin:
         return None
 
 
-class UncertaintyThreshold:
-    """u(s) > tau: asks where one part of the uncertainty is above the run's threshold, in bits."""
+class Every:
+    """Asks at every k-th step of an episode, the first one included."""
 
     executes_answer = True
 
-    def __init__(self, part: str, thresholds: Tensor) -> None:
+    def __init__(self, horizon: int, k: int) -> None:
         self.parameters: Parameters = {}
         self.memory: Parameters = {}
-        self._part = part
-        self._thresholds = thresholds.unsqueeze(-1)
+        self._horizon, self._k = horizon, k
 
-    def begin(self, episodes: int) -> UncertaintyThreshold:
+    def begin(self, episodes: int) -> Every:
         """It remembers nothing."""
         return self
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
-        """Deterministic: `luck` is not used."""
-        uncertainty: Tensor = getattr(belief.uncertainty, self._part)
-        return uncertainty > self._thresholds
+        """t mod k = 0, the same for all episodes."""
+        return torch.full(luck.shape, (self._horizon - belief.remaining) % self._k == 0)
 
     def loss(self, episodes: Episodes) -> QueryLoss | None:
         """Nothing to learn."""
@@ -72,26 +73,36 @@ def never(setup: QuerySetup) -> Coin:
     return Coin(torch.zeros_like(setup.thresholds))
 
 
+def every(setup: QuerySetup, *, k: int = 10) -> Every:
+    """Asks at the steps 0, k, 2k, ... of an episode."""
+    if not (isinstance(k, int) and k >= 1):
+        raise ApilError(f"k of the query policy 'every' is {k}: give a whole number of steps from 1 up.")
+    return Every(setup.horizon, k)
+
+
 def random(setup: QuerySetup) -> Coin:
-    """Asks with the given probability."""
-    return Coin(setup.thresholds)
+    """Asks with the given probability, which is also its budget."""
+    return Coin(setup.thresholds if setup.budgets is None else setup.budgets)
 
 
-def intrun(setup: QuerySetup) -> UncertaintyThreshold:
-    """INTRUN of the paper."""
-    return UncertaintyThreshold("intrinsic", setup.thresholds)
+def intrun(setup: QuerySetup) -> ScoredPolicy:
+    """INTRUN of the paper: the intrinsic uncertainty, in bits."""
+    return ScoredPolicy(Formula(lambda belief: belief.uncertainty.intrinsic), gate_of(setup))
 
 
-def extrun(setup: QuerySetup) -> UncertaintyThreshold:
-    """EXTRUN of the paper."""
-    return UncertaintyThreshold("extrinsic", setup.thresholds)
+def extrun(setup: QuerySetup) -> ScoredPolicy:
+    """EXTRUN of the paper: the extrinsic uncertainty, in bits."""
+    return ScoredPolicy(Formula(lambda belief: belief.uncertainty.extrinsic), gate_of(setup))
 
 
-def behvun(setup: QuerySetup) -> UncertaintyThreshold:
-    """BEHVUN of the paper."""
-    return UncertaintyThreshold("behavioral", setup.thresholds)
+def behvun(setup: QuerySetup) -> ScoredPolicy:
+    """BEHVUN of the paper: the behavioural uncertainty, in bits."""
+    return ScoredPolicy(Formula(lambda belief: belief.uncertainty.behavioral), gate_of(setup))
 
 
-def modlun(setup: QuerySetup) -> UncertaintyThreshold:
-    """MODLUN: model uncertainty."""
-    return UncertaintyThreshold("model", setup.thresholds)
+def modlun(setup: QuerySetup) -> ScoredPolicy:
+    """MODLUN, which is BALD (Houlsby et al. 2011): the mutual information of action and model, in bits.
+
+    u = H[mean_w pi_w(. | s)] - mean_w H[pi_w(. | s)]
+    """
+    return ScoredPolicy(Formula(lambda belief: belief.uncertainty.model), gate_of(setup))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from apil.errors import ApilError
+from apil.query import default_threshold
 from apil.runs.files import read_json
 
 Calibration = dict[str, dict[str, dict[str, Any]]]
@@ -41,6 +42,6 @@ def _check(values: Any, path: Path) -> None:
 
 
 def threshold_of(calibration: Calibration, task: str, query: str) -> float | None:
-    """The threshold of a query policy on a task; None where there is none."""
+    """The threshold of a query policy on a task, else its default; None where there is none."""
     entry = calibration.get(task, {}).get(query)
-    return None if entry is None else float(entry["threshold"])
+    return default_threshold(query) if entry is None else float(entry["threshold"])

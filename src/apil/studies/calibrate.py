@@ -14,7 +14,7 @@ from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import make_task
 from apil.learning.trainer import Trainer
-from apil.query import THRESHOLD_POLICIES
+from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold
 
 FIRST_SEED = 10_000
 """Seeds of calibration start here, far from those of any study."""
@@ -38,7 +38,7 @@ def calibrate(
     between the two neighbours of the last best. `progress` is told the rounds done and their total.
     """
     for query in queries:
-        if query not in THRESHOLD_POLICIES:
+        if not needs_threshold(query):
             raise ApilError(f"'{query}' has no threshold. Policies to calibrate: {', '.join(THRESHOLD_POLICIES)}.")
     searched = {SAME_FOR_ONE.get(query, query) for query in queries} - {"random", *UNCALIBRATED}
     total = 1 + _ROUNDS * len(searched)
@@ -72,7 +72,7 @@ def _search(base: RunConfig, query: str, target: float, seeds: int, tick: Callab
     """The candidate whose rate is nearest to the target, and its rate."""
     tried: dict[float, float] = {}
     # An entropy is at most log2(A) bits, a probability at most 1.
-    high = 1.0 if query == "errpred" else math.log2(make_task(base).actions)
+    high = QUERY_POLICIES.trait(query, "score_limit", None) or math.log2(make_task(base).actions)
     low = 1e-5
     for _ in range(_ROUNDS):
         candidates = [float(f"{value:.4g}") for value in np.geomspace(low, high, _POINTS)]

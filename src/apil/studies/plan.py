@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
+from types import MappingProxyType
+from typing import Any
 
 from apil.config import RunConfig
 from apil.learning.build import committee_of, require_threshold, stack_shape
@@ -43,13 +45,18 @@ def plan(
     teachers: Sequence[str],
     queries: Sequence[str],
     seeds: int,
-    thresholds: dict[str, float | None],
+    thresholds: Mapping[str, float | None],
+    budgets: Mapping[str, float | None] = MappingProxyType({}),
 ) -> list[Cell]:
-    """All runs of a study: every query policy with every teacher and seed, and those of the sampling figure."""
-    for query in queries:
-        require_threshold(base.task, query, thresholds.get(query))
+    """All runs of a study: every query policy with every teacher and seed, and those of the sampling figure.
+
+    A budget takes the place of the threshold.
+    """
+    gates = {query: _gate(thresholds.get(query), budgets.get(query)) for query in queries}
+    for query, gate in gates.items():
+        require_threshold(base.task, query, **gate)
     cells = [
-        Cell(replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query)))
+        Cell(replace(base, teacher=teacher, query=query, seed=seed, **gates[query]))
         for teacher, query, seed in product(teachers, queries, range(seeds))
     ]
     if "twodifdetm" in teachers and "dagger" in queries:
@@ -83,6 +90,8 @@ def plan_r2r(
                 config = replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query))
                 cells.append(Cell(config))
     return cells
+def _gate(threshold: float | None, budget: float | None) -> dict[str, Any]:
+    return {"threshold": threshold if budget is None else None, "budget": budget}
 
 
 def _sampling(base: RunConfig, size: int | None, seed: int) -> Cell:

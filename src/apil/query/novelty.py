@@ -1,0 +1,143 @@
+"""Rules that ask in states unlike those that were taught: random network distillation, ThriftyDAgger."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.nn import Parameters, mlp, mlp_parameters
+from apil.query.doubt import disagreement
+from apil.query.gates import Budget, Threshold, gate_of
+from apil.query.network import query_network
+from apil.query.protocol import QueryLoss, QuerySetup
+from apil.query.safety import WARM, discrepancy
+from apil.query.scored import ScoredPolicy, ScoreStep
+from apil.types import Answer, Belief, Episodes
+
+_OUTPUTS = 32
+"""Of the two networks of random network distillation."""
+_RECENT = 1000
+"""States that ThriftyDAgger takes its quantiles over."""
+
+
+class Distillation:
+    """The error of a network that learns to copy a fixed random network on the states that were taught."""
+
+    def __init__(self, setup: QuerySetup) -> None:
+        sizes = (setup.state_size, setup.hidden, _OUTPUTS)
+        # Never learned, and made of (seed, name) alone: there is nothing to save.
+        self._target = mlp_parameters(setup.streams, "rnd.target", sizes)
+        self.parameters: Parameters = mlp_parameters(setup.streams, "rnd", sizes)
+        self.memory: Parameters = {}
+
+    def begin(self, episodes: int) -> ScoreStep:
+        """|f(s) - f_0(s)|^2, averaged over the outputs."""
+        return lambda belief: self._error(belief.state)
+
+    def _error(self, state: Tensor) -> Tensor:
+        """[runs, n, S] -> [runs, n]"""
+        return (mlp(self.parameters, state) - mlp(self._target, state)).square().mean(-1)
+
+    def loss(self, episodes: Episodes) -> QueryLoss:
+        """The same error, summed over asked steps, averaged over episodes."""
+        runs, batch, horizon = episodes.asked.shape
+        error = self._error(episodes.state.reshape(runs, batch * horizon, -1)).view(runs, batch, horizon)
+        loss = torch.where(episodes.asked, error, 0.0).sum((1, 2)) / batch
+        return QueryLoss(loss, episodes.asked.flatten(1).any(1))
+
+
+def rnd(setup: QuerySetup) -> ScoredPolicy:
+    """Random network distillation (Burda et al. 2019): u = mean_i (f_i(s) - f0_i(s))^2, high where s is novel.
+
+    f0 is a fixed random network, f learns to copy it in the states where a teacher answered.
+    """
+    return ScoredPolicy(Distillation(setup), gate_of(setup))
+
+
+class NoveltyOrRisk:
+    """The higher of two ranks among recent states: that of the novelty and that of the risk."""
+
+    def __init__(self, setup: QuerySetup, gamma: float) -> None:
+        if not 0 < gamma <= 1:
+            raise ApilError(f"gamma of the query policy 'thriftydagger' is {gamma:g}: give a discount from 0 to 1.")
+        self._network = query_network(setup, "thriftydagger")
+        self._gamma = gamma
+        self.parameters = self._network.parameters
+        runs = len(setup.thresholds)
+        self._recent = torch.zeros(runs, 2, _RECENT)
+        self._known = torch.zeros(runs, _RECENT, dtype=torch.bool)
+        self._apart = torch.zeros(runs, 2, dtype=torch.float64)
+        self.memory: Parameters = {"recent": self._recent, "known": self._known, "apart": self._apart}
+        self._seen: list[Tensor] = []
+
+    def begin(self, episodes: int) -> ScoreStep:
+        """Takes the order of recent states once for the batch."""
+        session = self._network.begin(episodes)
+        ordered = torch.where(self._known.unsqueeze(1), self._recent, torch.inf).sort(-1).values
+        count = self._known.sum(1)[:, None, None].clamp_min(1)
+        middle = ((count[:, 0] - 1) // 2).clamp_min(0)
+        self._usual_risk = ordered[:, 1].gather(1, middle)
+        self._seen = seen = []
+
+        def score(belief: Belief) -> Tensor:
+            risk = 1.0 - session.logits(belief).softmax(-1)[..., 1]
+            seen.append(torch.stack([disagreement(belief), risk], 1))
+            ranks = torch.searchsorted(ordered, seen[-1]) / count
+            return ranks.amax(1)
+
+        return score
+
+    def hands_back(self, belief: Belief, score: Tensor, answer: Answer) -> Tensor:
+        """Where the agent agrees with the teacher as much as on average and the risk is below its median."""
+        agrees = discrepancy(belief.mean, answer.action) < self._usual_discrepancy()
+        return agrees & (self._seen[-1][:, 1] < self._usual_risk)
+
+    def _usual_discrepancy(self) -> Tensor:
+        """[runs, 1]: the mean discrepancy of the last hundred batches or so."""
+        total, count = self._apart.unbind(-1)
+        return (total / count.clamp_min(1.0)).float().unsqueeze(-1)
+
+    def loss(self, episodes: Episodes) -> QueryLoss:
+        """Squared error of Q against its Bellman target: 1 at a good end, 0 at a bad one, gamma Q(s') before it.
+
+        Over live steps, asked or not; summed over steps, averaged over episodes.
+        """
+        self._remember(episodes)
+        quality = self._network.over_episodes(episodes).softmax(-1)[..., 1]
+        goes_on = torch.cat([episodes.live[..., 1:], torch.zeros_like(episodes.live[..., :1])], -1)
+        following = torch.cat([quality.detach()[..., 1:], torch.zeros_like(quality[..., :1])], -1)
+        end = episodes.success.unsqueeze(-1).float()
+        error = (quality - torch.where(goes_on, self._gamma * following, end)).square()
+        loss = torch.where(episodes.live, error, 0.0).sum((1, 2)) / episodes.live.shape[1]
+        return QueryLoss(loss, torch.ones(len(loss), dtype=torch.bool))
+
+    def _remember(self, episodes: Episodes) -> None:
+        """Keeps novelty and risk of the states where the agent had control, that of each switch included."""
+        asked = episodes.asked
+        apart = torch.where(asked, discrepancy(episodes.mean, episodes.action), 0.0).double()
+        self._apart.mul_(0.99).add_(torch.stack([apart.sum((1, 2)), asked.sum((1, 2)).double()], -1))
+        if not self._seen:
+            return
+        taught_on = torch.cat([torch.zeros_like(asked[..., :1]), asked[..., 1:] & asked[..., :-1]], -1)
+        own = (episodes.live & ~taught_on).flatten(1)
+        values = torch.stack(self._seen, -1).flatten(2)
+        stride = -(-own.shape[1] // _RECENT)
+        own, values = own[:, ::stride], values[:, :, ::stride]
+        kept = own.shape[1]
+        self._known.copy_(torch.cat([self._known[:, kept:], own], 1))
+        self._recent.copy_(torch.cat([self._recent[:, :, kept:], values], 2))
+
+
+def thriftydagger(setup: QuerySetup, *, gamma: float = 0.9999, warm: int = WARM) -> ScoredPolicy:
+    """ThriftyDAgger (Hoque et al. 2021): control goes to the teacher in novel or risky states, a share alpha of each.
+
+    novelty is the variance of the ensemble (`variance`), risk 1 - Q(s), Q the discounted probability of reaching the
+    goal. Asks where one of them is above its (1 - alpha) quantile over recent states where the agent had control, that
+    is where u = max(rank of novelty, rank of risk) > 1 - alpha; the run's threshold is alpha, the target switch rate,
+    0.1 unless it has another. The teacher keeps control until the discrepancy is below its average and the risk below
+    its median. With a budget it is the share of all steps that the teacher has control of, and u is gated by that.
+    """
+    score = NoveltyOrRisk(setup, gamma)
+    gate = Threshold(1.0 - setup.thresholds) if setup.budgets is None else Budget(setup.budgets)
+    return ScoredPolicy(score, gate, score.hands_back, warm=warm, runs=len(setup.thresholds))
