@@ -133,7 +133,8 @@ class InstructionModel:
             made |= decoder_parameters(streams, f"step.{layer}", size)
         made |= norm_parameters(1, "state.n", size)
         made |= linear_parameters(streams, "policy", size + persona, size)
-        made |= linear_parameters(streams, "distance", size, 1)
+        if sizes.distance_weight:
+            made |= linear_parameters(streams, "distance", size, 1)
         self.policy = made
         self.identity: Parameters = mlp_parameters(streams, "identity", (size, hidden, max(2, teachers)))
 
