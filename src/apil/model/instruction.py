@@ -61,13 +61,13 @@ class InstructionSizes:
     heads: int = 4
     words: int = 64
     """Longer instructions are cut."""
-    branch_dropout: float = 0.1
+    branch_dropout: float = 0.0
     """Of the branches of the transformer, in learning."""
-    word_dropout: float = 0.1
+    word_dropout: float = 0.0
     """Of words of the instruction and of what is shown, in learning."""
-    view_dropout: float = 0.3
+    view_dropout: float = 0.1
     """Of the vectors of directions, in learning."""
-    distance_weight: float = 1.0
+    distance_weight: float = 0.2
     """Of the distance that the teachers tell, predicted from the state by squared error (in tens of metres), in the
     policy's loss; 0 for none."""
     features: str = "captions,objects,rooms"
@@ -133,7 +133,8 @@ class InstructionModel:
             made |= decoder_parameters(streams, f"step.{layer}", size)
         made |= norm_parameters(1, "state.n", size)
         made |= linear_parameters(streams, "policy", size + persona, size)
-        made |= linear_parameters(streams, "distance", size, 1)
+        if sizes.distance_weight:
+            made |= linear_parameters(streams, "distance", size, 1)
         self.policy = made
         self.identity: Parameters = mlp_parameters(streams, "identity", (size, hidden, max(2, teachers)))
 
