@@ -80,6 +80,8 @@ class Guard:
             return _nothing(asked)
         try:
             answer = self._call(lambda: group.part.answer(seen, reference, asked, t))
+            if isinstance(answer, Answer) and answer.given is not None and not bool((asked & answer.given).any()):
+                return _nothing(asked)
             _check_form(answer, asked)
         except Exception as error:
             if self.on_error == "stop":

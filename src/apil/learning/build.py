@@ -21,7 +21,8 @@ from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
 from apil.tasks import TASK_MODELS, TASKS
 from apil.tasks.protocol import Task
-from apil.teachers.committee import Committee, committee
+from apil.teachers.committee import teacher
+from apil.teachers.protocol import Teacher
 
 Part = TypeVar("Part")
 
@@ -35,9 +36,9 @@ def configure_torch() -> None:
     torch.set_flush_denormal(True)
 
 
-def committee_of(config: RunConfig) -> Committee:
+def committee_of(config: RunConfig) -> Teacher:
     """The teachers of a run."""
-    return committee(config.teacher, config.weights, config.selection)
+    return teacher(config.teacher, config.weights, config.selection)
 
 
 def stack_shape(config: RunConfig) -> tuple[Any, ...]:
@@ -92,7 +93,12 @@ def _build(configs: Sequence[RunConfig]) -> Agents:
     task = make_task(first)
     streams = Streams([config.seed for config in configs])
     model = _model(streams, task, configs)
-    teachers = _groups(configs, committee_of, lambda c, _: committee_of(c), lambda c: "+".join(committee_of(c).members))
+    teachers = _groups(
+        configs,
+        lambda c: (c.teacher, c.weights, c.selection),
+        lambda c, _: committee_of(c),
+        lambda c: "+".join(committee_of(c).members),
+    )
     queries = _groups(configs, lambda c: c.query, lambda _, runs: _query(task, model, runs), lambda c: c.query)
     guard = Guard(first.teacher_deadline, first.on_teacher_error)
     names = [f"teacher {config.teacher}, query {config.query}, seed {config.seed}" for config in configs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ class AnswerBook:
     """The answers of one run.
 
     A row holds iteration, episode, step, the teacher's identity, its action and distance, and the query policy that
-    asked. A question that stayed without an answer has null for all three.
+    asked. A question that stayed without an answer has null for all three, an answer without a distance null for that.
     """
 
     def __init__(self, path: Path, config: RunConfig, from_iteration: int = 0) -> None:
@@ -65,7 +66,8 @@ class AnswerBook:
             for episode, (ask, identity, action, distance, given) in enumerate(zip(asked, *columns, strict=True))
             if ask
         ]
-        text = "".join(lines).replace('"distance": inf', '"distance": 1e999')  # JSON has no infinity
+        # JSON has no infinity, and NaN is a distance that was not told.
+        text = "".join(lines).replace('"distance": inf', '"distance": 1e999').replace(": nan", ": null")
         try:
             _write_all(self._file, text.encode())
             if time.monotonic() - self._synced > _SYNC_SECONDS:
@@ -94,7 +96,7 @@ def _is_answer(row: Any, episodes: int, actions: int, teachers: int) -> bool:
     if identity is None and action is None and distance is None:
         return True
     counts = type(identity) is int and type(action) is int and 0 <= identity < teachers and 0 <= action < actions
-    return counts and isinstance(distance, float) and distance >= 0
+    return counts and (distance is None or (isinstance(distance, float) and distance >= 0))
 
 
 def _write_all(file: int, data: bytes) -> None:
@@ -154,6 +156,6 @@ def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:
         for episode, row in rows.items():
             if row["action"] is not None:
                 answer.action[run, episode] = row["action"]
-                answer.distance[run, episode] = row["distance"]
+                answer.distance[run, episode] = math.nan if row["distance"] is None else row["distance"]
                 answer.identity[run, episode] = row["identity"]
                 answer.given[run, episode] = True

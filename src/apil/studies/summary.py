@@ -16,6 +16,7 @@ from apil.runs.files import read_json, read_rows, write_json, write_text
 from apil.studies.plan import Cell
 from apil.studies.statistics import interval
 from apil.tasks import TASKS
+from apil.teachers.wrappers import committee_behind
 
 _FIGURES = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total")
 COLUMNS = ("task", "teacher", "query", "seed", "iteration", *_FIGURES, "answers")
@@ -140,7 +141,9 @@ def _teachers(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0].config
     task = TASKS.load(first.task)()
     samples = first.samples if first.expectation == "monte-carlo" else None
-    teachers = {result.config.teacher: committee_of(result.config) for result in results}
+    found = {result.config.teacher: committee_behind(committee_of(result.config)) for result in results}
+    # An agent that has learned its teachers perfectly is known where the teachers are.
+    teachers = {name: committee for name, committee in found.items() if committee is not None}
     return {
         "expectations": [
             {"teacher": name, **expected_uncertainty(task, committee)} for name, committee in sorted(teachers.items())
