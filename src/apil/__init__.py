@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from apil.registry import Registry
+    from apil.runs.own import train as train
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "register_query_policy", "register_task", "register_teacher"]
+__all__ = ["__version__", "register_query_policy", "register_task", "register_teacher", "train"]
 
-_ELSEWHERE: dict[str, str] = {}
+_ELSEWHERE: dict[str, str] = {"train": "apil.runs.own"}
 """Public names that need torch, and the modules they are in: importing apil stays light."""
 
 

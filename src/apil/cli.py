@@ -319,7 +319,8 @@ def replay(command: Replay) -> None:
         return
     for frame in shown:
         print(f"episode {frame.episode}, step {frame.step}: {frame.caption}")
-        print("\n".join("  " + " ".join(row) for row in frame.picture.cells))
+        rows = [" ".join(row) for row in frame.picture.cells] or [frame.picture.text]
+        print("\n".join(f"  {row}" for row in rows))
 
 
 def doctor(command: Doctor) -> None:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 
@@ -51,7 +53,7 @@ class Situations(Protocol):
         """The observation as the environment gave it: an element of its observation space, a copy."""
 
     def environment(self, run: int, episode: int) -> Any:
-        """The environment of the episode, to look at and not to step; an `ApilError` where it lives in another process."""
+        """The environment of the episode, to look at, not to step; an `ApilError` where another process has it."""
 
     def action(self, action: Any) -> Tensor:
         """An element of the environment's action space as the learner has it: [] long or [n] float.
@@ -76,10 +78,14 @@ class Observation:
 
 @dataclass(frozen=True)
 class Picture:
-    """A state as a board of cells, for people."""
+    """A state for people: a board of cells, a picture of pixels, or words."""
 
-    cells: tuple[str, ...]
-    """One string a row, one character a cell: '.' free, '#' wall, 'G' goal, 'A' agent."""
+    cells: tuple[str, ...] = ()
+    """One string a row, one character a cell: '.' free, '#' wall, 'G' goal, 'A' agent. Empty if there is no board."""
+    text: str = ""
+    """What a terminal shows where there is no board."""
+    pixels: NDArray[np.uint8] | None = None
+    """[height, width, 3]: what a film shows where there is no board."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +119,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The decomposition; in bits for discrete actions. For continuous ones as variance of the scaled action, summed over
-    its n numbers.
+    """The decomposition; in bits for discrete actions, for continuous ones as variance of the scaled action, summed
+    over its n numbers.
 
     behavioral = intrinsic + extrinsic and total = behavioral + model, up to rounding.
     """

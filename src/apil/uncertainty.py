@@ -21,7 +21,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.types import Uncertainty
 
-__all__ = ["Uncertainty", "decompose", "decompose_variance", "split_entropy"]
+__all__ = ["Uncertainty", "decompose", "decompose_variance", "split_entropy", "split_variance"]
 
 
 def decompose(probs: Tensor, weights: Tensor | None = None) -> Uncertainty:
@@ -77,13 +77,24 @@ def decompose_variance(means: Tensor, variances: Tensor, weights: Tensor | None 
         raise ApilError(f"means {list(means.shape)} and variances {list(variances.shape)} differ in shape.")
     if bool((variances < 0).any()):
         raise ApilError(f"variances has a negative entry ({float(variances.min()):g}).")
-    weights = _checked_weights(means, weights).unsqueeze(-1)
-    mean_of_model = (means * weights).sum(1)
-    intrinsic = (variances * weights).sum(1).mean(0)
-    extrinsic = ((means - mean_of_model.unsqueeze(1)).square() * weights).sum(1).mean(0)
-    model = mean_of_model.var(0, correction=0)
+    return split_variance(means, variances, _checked_weights(means, weights), models=0, samples=1)[1]
+
+
+def split_variance(
+    means: Tensor, variances: Tensor, weights: Tensor, *, models: int, samples: int
+) -> tuple[Tensor, Uncertainty]:
+    """`decompose_variance` without its checks, the `models` and `samples` axes where they are; also the mean action.
+
+    `samples` must come after `models`; `weights` has the shape of `means` without its last axis.
+    """
+    assert 0 <= models < samples < means.dim() - 1
+    weights = weights.unsqueeze(-1)
+    of_model = (means * weights).sum(samples)
+    intrinsic = (variances * weights).sum(samples).mean(models)
+    extrinsic = ((means - of_model.unsqueeze(samples)).square() * weights).sum(samples).mean(models)
+    model = of_model.var(models, correction=0)
     behavioral = intrinsic + extrinsic
-    return Uncertainty(behavioral + model, behavioral, intrinsic, extrinsic, model)
+    return of_model.mean(models), Uncertainty(behavioral + model, behavioral, intrinsic, extrinsic, model)
 
 
 def _entropy(probs: Tensor) -> Tensor:

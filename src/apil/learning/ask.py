@@ -16,7 +16,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.learning.group import Group, take
 from apil.teachers.protocol import MemberError, Session, may_miss_distances, told_end
-from apil.types import Answer, Observation, Reference
+from apil.types import ActionBox, Answer, Observation, Reference
 
 OnError = Literal["stop", "skip"]
 
@@ -54,6 +54,8 @@ class Guard:
     """Seconds a teacher has for one batch of answers; no limit if not given."""
     on_error: OnError = "stop"
     """A bad answer stops the run, or leaves the question unanswered."""
+    box: ActionBox | None = None
+    """The bounds of continuous actions; None where actions are discrete."""
 
     def answers(
         self, sessions: Sequence[Group[Session]], seen: Observation, reference: Reference, asked: Tensor, t: int
@@ -61,8 +63,7 @@ class Guard:
         """The answers of all teachers; `given` tells where there is one."""
         if len(sessions) == 1:
             return self._one(sessions[0], seen, reference, asked, t)
-        long = torch.zeros_like(asked, dtype=torch.long)
-        answer = Answer(long, torch.zeros_like(asked, dtype=torch.float), long.clone(), asked.clone())
+        answer = _nothing(asked, self.box)
         for group in sessions:
             runs = group.runs
             try:
@@ -77,24 +78,24 @@ class Guard:
     def _one(self, group: Group[Session], seen: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """One teacher's checked answers."""
         if not asked.any():
-            return _nothing(asked)
+            return _nothing(asked, self.box)
         try:
             answer = self._call(lambda: group.part.answer(seen, reference, asked, t))
             if isinstance(answer, Answer) and answer.given is not None and not bool((asked & answer.given).any()):
-                return _nothing(asked)
-            _check_form(answer, asked)
+                return _nothing(asked, self.box)
+            _check_form(answer, asked, self.box)
         except Exception as error:
             if self.on_error == "stop":
                 run, episode = asked.nonzero()[0].tolist()
                 raise TeacherError(f"Teacher '{group.name}' {_what(error)}", run, episode) from error
-            return _nothing(asked)
+            return _nothing(asked, self.box)
         given = asked if answer.given is None else asked & answer.given
         unknown = answer.distance.isnan() & may_miss_distances(group.part)
-        wrong = given & ~_sound(answer, unknown, seen, len(group.name.split("+")))
+        wrong = given & ~_sound(answer, unknown, seen, self.box, len(group.name.split("+")))
         if wrong.any():
             if self.on_error == "stop":
                 run, episode = wrong.nonzero()[0].tolist()
-                raise TeacherError(_complaint(group.name, answer, seen, run, episode), run, episode)
+                raise TeacherError(_complaint(group.name, answer, seen, self.box, run, episode), run, episode)
             given = given & ~wrong
         return Answer(answer.action, answer.distance, answer.identity, given)
 
@@ -136,16 +137,18 @@ class Guard:
         return result
 
 
-def _check_form(answer: Any, asked: Tensor) -> None:
+def _check_form(answer: Any, asked: Tensor, box: ActionBox | None) -> None:
     """Refuses what is not an answer at all."""
     if not isinstance(answer, Answer):
         raise TypeError(f"answered with {type(answer).__name__} instead of an Answer")
     for name in ("action", "identity", "distance"):
         part = getattr(answer, name)
-        if not isinstance(part, Tensor) or part.shape != asked.shape:
+        numbers = None if box is None or name != "action" else len(box.low)
+        expected = list(asked.shape) if numbers is None else [*asked.shape, numbers]
+        if not isinstance(part, Tensor) or list(part.shape) != expected:
             shape = list(part.shape) if isinstance(part, Tensor) else type(part).__name__
-            raise TypeError(f"answered with {name} {shape}, expected a tensor {list(asked.shape)}")
-        if part.is_floating_point() != (name == "distance"):
+            raise TypeError(f"answered with {name} {shape}, expected a tensor {expected}")
+        if part.is_floating_point() != (name == "distance" or numbers is not None):
             raise TypeError(f"answered with {name} of type {part.dtype}")
 
 
@@ -157,22 +160,25 @@ def _what(error: Exception) -> str:
     return f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 
-def _nothing(asked: Tensor) -> Answer:
-    long = torch.zeros_like(asked, dtype=torch.long)
-    return Answer(long, torch.zeros_like(asked, dtype=torch.float), long, torch.zeros_like(asked))
+def _nothing(asked: Tensor, box: ActionBox | None) -> Answer:
+    long, none = torch.zeros_like(asked, dtype=torch.long), torch.zeros_like(asked, dtype=torch.float)
+    action = long if box is None else none.new_zeros(*asked.shape, len(box.low))
+    return Answer(action, none, long.clone(), torch.zeros_like(asked))
 
 
-def _sound(answer: Answer, unknown: Tensor, seen: Observation, teachers: int) -> Tensor:
+def _sound(answer: Answer, unknown: Tensor, seen: Observation, box: ActionBox | None, teachers: int) -> Tensor:
     """[runs, episodes] bool: the action is valid here, the distance not negative (or `unknown`), the identity known."""
-    actions = seen.valid.shape[-1]
-    action = answer.action.clamp(0, actions - 1)
-    sound = seen.valid.gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    sound = sound & (action == answer.action) & ((answer.distance >= 0) | unknown)
+    if box is not None:
+        sound = box.contains(answer.action)
+    else:
+        action = answer.action.clamp(0, seen.valid.shape[-1] - 1)
+        sound = seen.valid.gather(-1, action.unsqueeze(-1)).squeeze(-1) & (action == answer.action)
+    sound = sound & ((answer.distance >= 0) | unknown)
     return sound & (answer.identity.clamp(0, teachers - 1) == answer.identity)
 
 
-def _complaint(name: str, answer: Answer, seen: Observation, run: int, episode: int) -> str:
-    action, identity = int(answer.action[run, episode]), int(answer.identity[run, episode])
+def _complaint(name: str, answer: Answer, seen: Observation, box: ActionBox | None, run: int, episode: int) -> str:
+    action, identity = answer.action[run, episode].tolist(), int(answer.identity[run, episode])
     distance = float(answer.distance[run, episode])
     members = name.split("+")
     if not 0 <= identity < len(members):
@@ -180,5 +186,7 @@ def _complaint(name: str, answer: Answer, seen: Observation, run: int, episode: 
     who = f"Teacher '{name}', member {identity} ({members[identity]}),"
     if not distance >= 0:
         return f"{who} told the distance {distance:g}, which is not a distance,"
+    if box is not None:
+        return f"{who} answered action {action}, but actions lie between {box.low.tolist()} and {box.high.tolist()},"
     valid = seen.valid[run, episode].nonzero().flatten().tolist()
     return f"{who} answered action {action}, but valid actions are {', '.join(map(str, valid))},"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from apil.errors import ApilError, unknown_name
 from apil.learning.ask import Guard
 from apil.learning.collect import Agents
 from apil.learning.group import Group
+from apil.model.encoded import EncodedModel, StateEncoder
 from apil.model.expectation import DENSE
 from apil.model.persona import ModelSizes, PersonaModel
 from apil.model.protocol import Model
@@ -25,6 +27,30 @@ from apil.teachers.committee import teacher
 from apil.teachers.protocol import Teacher
 
 Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts given as objects, in place of the names in a config; they serve every run of a stack."""
+
+    task: Task[Any] | None = None
+    teacher: Teacher | None = None
+
+    def members(self, config: RunConfig) -> tuple[str, ...]:
+        """A name for each of the K identities."""
+        return self.teacher_of(config).members
+
+    def teacher_of(self, config: RunConfig) -> Teacher:
+        """The teachers of a run."""
+        return committee_of(config) if self.teacher is None else self.teacher
+
+    def task_of(self, config: RunConfig) -> Task[Any]:
+        """The task of a run."""
+        return make_task(config) if self.task is None else self.task
+
+
+NAMED = Parts()
+"""Everything by its name in the config."""
 
 
 def configure_torch() -> None:
@@ -74,10 +100,10 @@ _TOO_LARGE = ("alloc", "Storage size", "Maximum allowed dimension", "array is to
 """How torch and NumPy say that something does not fit into memory."""
 
 
-def build(configs: Sequence[RunConfig]) -> Agents:
+def build(configs: Sequence[RunConfig], parts: Parts = NAMED) -> Agents:
     """The agents of runs of one `stack_shape`, in the order of `configs`."""
     try:
-        return _build(configs)
+        return _build(configs, parts)
     except (RuntimeError, MemoryError, ValueError) as error:
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in _TOO_LARGE):
             raise
@@ -87,34 +113,36 @@ def build(configs: Sequence[RunConfig]) -> Agents:
         ) from error
 
 
-def _build(configs: Sequence[RunConfig]) -> Agents:
+def _build(configs: Sequence[RunConfig], parts: Parts) -> Agents:
     first = configs[0]
-    assert len({stack_shape(config) for config in configs}) == 1
-    task = make_task(first)
+    assert parts.teacher is not None or len({stack_shape(config) for config in configs}) == 1
+    task = parts.task_of(first)
     streams = Streams([config.seed for config in configs])
-    model = _model(streams, task, configs)
+    model = _model(streams, task, configs, len(parts.members(first)))
     teachers = _groups(
         configs,
         lambda c: (c.teacher, c.weights, c.selection),
-        lambda c, _: committee_of(c),
-        lambda c: "+".join(committee_of(c).members),
+        lambda c, _: parts.teacher_of(c),
+        lambda c: "+".join(parts.members(c)),
     )
     queries = _groups(configs, lambda c: c.query, lambda _, runs: _query(task, model, runs), lambda c: c.query)
-    guard = Guard(first.teacher_deadline, first.on_teacher_error)
+    guard = Guard(first.teacher_deadline, first.on_teacher_error, task.box)
     names = [f"teacher {config.teacher}, query {config.query}, seed {config.seed}" for config in configs]
     return Agents(streams, task, model, teachers, queries, guard, names)
 
 
-def _model(streams: Streams, task: Task[Any], configs: Sequence[RunConfig]) -> Model:
+def _model(streams: Streams, task: Task[Any], configs: Sequence[RunConfig], teachers: int) -> Model:
     first = configs[0]
-    return PersonaModel(
+    encoder = None if task.encoder is None else StateEncoder(streams, task.encoder, task.state_size)
+    model = PersonaModel(
         streams,
-        state_size=task.state_size,
-        actions=task.actions,
-        teachers=len(committee_of(first).members),
+        state_size=task.state_size if encoder is None else encoder.state_size,
+        actions=task.actions if task.box is None else task.box,
+        teachers=teachers,
         samples=[config.samples if config.expectation == "monte-carlo" else 0 for config in configs],
         sizes=ModelSizes(first.hidden, first.persona, first.dropout, first.models),
     )
+    return model if encoder is None else EncodedModel(encoder, model)
 
 
 def require_threshold(task: str, query: str, threshold: float | None) -> None:
@@ -134,7 +162,8 @@ def _query(task: Task[Any], model: Model, configs: Sequence[RunConfig]) -> Query
     setup = QuerySetup(
         streams=Streams([config.seed for config in configs]),
         state_size=model.state_size,
-        actions=task.actions,
+        actions=task.actions if task.box is None else 2 * task.actions,
+        box=task.box,
         horizon=task.horizon,
         thresholds=torch.tensor([float("nan") if value is None else value for value in thresholds]),
         hidden=first.hidden,

@@ -49,7 +49,7 @@ class Step:
     """[runs, episodes] bool: it asked and was answered."""
     answer: Answer
     action: Tensor
-    """[runs, episodes] long: what was executed."""
+    """[runs, episodes] long, or [runs, episodes, n] float: what was executed."""
     live: Tensor
     """[runs, episodes] bool"""
 
@@ -111,9 +111,9 @@ def _walk(
             answer = _answer(agents.guard, sessions, seen, task.reference(state), asked, t, iteration, log)
         except TeacherError as error:
             raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
-        own = race(belief.mean, arrival[:, t])
+        own = race(belief.mean, arrival[:, t]) if belief.drawn is None else belief.drawn
         answered = asked if answer.given is None else asked & answer.given
-        action = torch.where(answered & follows, answer.action, own)
+        action = torch.where(_over(answered & follows, own), answer.action, own)
         steps.append(Step(seen, belief, fired, answered, answer, action, live))
         if watch is not None:
             watch(state, steps[-1])
@@ -122,6 +122,11 @@ def _walk(
         ended(state)
     distance = task.distance(state)
     return steps, distance, agents.guard.final(sessions, distance)
+
+
+def _over(flags: Tensor, values: Tensor) -> Tensor:
+    """`flags` with a last axis more where `values` are vectors."""
+    return flags if flags.dim() == values.dim() else flags.unsqueeze(-1)
 
 
 def _follows(agents: Agents, acting: Acting) -> Tensor:
@@ -174,6 +179,7 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) ->
         return torch.stack(list(tensors), dim=2)
 
     asked = over_time([s.asked for s in steps])
+    answers = over_time([s.answer.action for s in steps])
     features = over_time([s.seen.features for s in steps])
     # Where the observation is the state, it is stacked once.
     same = steps[0].belief.state is steps[0].seen.features
@@ -185,7 +191,7 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) ->
         identity_belief=over_time([s.belief.identity for s in steps]),
         asked=asked,
         unanswered=over_time([s.fired for s in steps]) & ~asked,
-        action=torch.where(asked, over_time([s.answer.action for s in steps]), 0),
+        action=torch.where(_over(asked, answers), answers, 0),
         distance=torch.where(asked, over_time([s.answer.distance for s in steps]), torch.nan),
         identity=torch.where(asked, over_time([s.answer.identity for s in steps]), 0),
         taken=over_time([s.action for s in steps]),

@@ -111,7 +111,8 @@ def teacher_models(agents: Agents, episodes: int) -> list[dict[str, Any]]:
     runs = len(agents.streams.seeds)
     everyone = Observation(contested.features.expand(runs, -1, -1), contested.valid.expand(runs, -1, -1))
     policies = agents.model.policies(everyone)
-    pairs = list(itertools.combinations(range(agents.model.teachers), 2))
+    # Where no contested states are known there is nothing to compare policies on.
+    pairs = list(itertools.combinations(range(agents.model.teachers), 2)) if contested.features.shape[1] else []
     divergence = [jensen_shannon(policies[:, :, i], policies[:, :, j]).mean(1) for i, j in pairs]
     watched = _watch(agents, episodes)
     return [

@@ -10,7 +10,7 @@ from torch import Tensor
 from apil.config import RunConfig
 from apil.learning.ask import AnswerLog
 from apil.learning.average import Average
-from apil.learning.build import build, configure_torch
+from apil.learning.build import NAMED, Parts, build, configure_torch
 from apil.learning.collect import Agents, collect
 from apil.learning.metrics import Meter, Row
 from apil.learning.state import weights
@@ -21,10 +21,10 @@ from apil.teachers.protocol import costs_of
 class Trainer:
     """A stack of runs in training: collect by Alg 1, update, log. A run alone is a stack of one."""
 
-    def __init__(self, configs: Sequence[RunConfig], log: AnswerLog | None = None) -> None:
+    def __init__(self, configs: Sequence[RunConfig], log: AnswerLog | None = None, parts: Parts = NAMED) -> None:
         configure_torch()
         self.configs = tuple(configs)
-        self.agents = build(configs)
+        self.agents = build(configs, parts)
         self.iteration = 0
         """Iterations done."""
         self.rows: list[list[Row]] = [[] for _ in configs]

@@ -2,7 +2,8 @@
 
     identity distribution  rho(k | s)      a network on the state
     persona                h(k)            a table with one vector a teacher
-    policy                 pi(a | s, h)    a network on the state and the persona, dropout on its input
+    policy                 pi(a | s, h)    a network on the state and the persona, dropout on its input;
+                                           a `Head` says what its outputs mean
 
 Dropout stays on while acting: each mask is one model omega drawn from the posterior q (MC dropout). N2 masks are
 drawn for each batch of episodes, and all decisions in it are made by these N2 models.
@@ -17,10 +18,10 @@ import torch
 from torch import Tensor
 
 from apil.model.expectation import DENSE, IdentitySampler
+from apil.model.head import Categorical, Gaussian, Head, likelihood_loss
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
 from apil.rng import Draws, Streams
-from apil.types import Belief, Episodes, Observation
-from apil.uncertainty import split_entropy
+from apil.types import ActionBox, Belief, Episodes, Observation
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,21 @@ class PersonaModel:
         streams: Streams,
         *,
         state_size: int,
-        actions: int,
+        actions: int | ActionBox,
         teachers: int,
         samples: Sequence[int],
         sizes: ModelSizes,
     ) -> None:
-        """`samples` is N1 of each run, 0 for the exact expectation over identities."""
+        """`actions` is their number, or the box of continuous ones; `samples` is N1 of each run, 0 for the exact
+        expectation over identities.
+        """
         self.sizes = sizes
+        self.head: Head = Categorical(actions) if isinstance(actions, int) else Gaussian(actions)
         self.teachers = teachers
         self.state_size = state_size
         self.samples = torch.tensor(samples)
         inputs = state_size + sizes.persona
-        self.policy: Parameters = mlp_parameters(streams, "policy", (inputs, sizes.hidden, actions))
+        self.policy: Parameters = mlp_parameters(streams, "policy", (inputs, sizes.hidden, self.head.outputs))
         self.policy["persona"] = initial_normal(streams, "persona", (teachers, sizes.persona))
         # At least two outputs: a product of width 1 takes another kernel. The spare one is cut off before the softmax.
         self.identity: Parameters = mlp_parameters(streams, "identity", (state_size, sizes.hidden, max(2, teachers)))
@@ -68,14 +72,14 @@ class PersonaModel:
         width = self.state_size + self.sizes.persona
         masks = draws.kept(self.sizes.dropout, self.sizes.models, width)
         sampler = IdentitySampler.draw(draws, sample_draws, self.samples, episodes, horizon, self.sizes.models)
-        return SampledModel(self, masks, sampler)
+        return SampledModel(self, masks, sampler, self.head.luck(draws, episodes, horizon))
 
     def identity_distribution(self, features: Tensor) -> Tensor:
         """rho(k | s): [runs, n, S] -> [runs, n, K]."""
         return mlp(self.identity, features)[..., : self.teachers].softmax(-1)
 
     def policies(self, observation: Observation) -> Tensor:
-        """pi(a | s, h(k)) of every teacher without dropout: [runs, n, S] -> [runs, n, K, A]."""
+        """pi(a | s, h(k)) of every teacher without dropout: [runs, n, S] -> [runs, n, K, A or 2n]."""
         features = observation.features
         runs, count, _ = features.shape
         weight = self.policy["w1"]
@@ -84,7 +88,7 @@ class PersonaModel:
         hidden = torch.relu(hidden + linear(self.policy["persona"], persona, self.policy["b1"]).unsqueeze(1))
         logits = linear(hidden.reshape(runs, count * self.teachers, -1), self.policy["w2"], self.policy["b2"])
         logits = logits.view(runs, count, self.teachers, -1)
-        return logits.masked_fill(~observation.valid.unsqueeze(2), -torch.inf).softmax(-1)
+        return self.head.policies(logits, observation)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
         """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs].
@@ -100,27 +104,20 @@ class PersonaModel:
         persona = self.policy["persona"].flatten(0, 1).index_select(0, rows.flatten()).view(runs, count, -1)
         inputs = torch.cat([features, persona], dim=-1)
         inputs = inputs * draws.kept(self.sizes.dropout, count, inputs.shape[-1])
-        logits = mlp(self.policy, inputs)
-        logits = logits.masked_fill(~episodes.valid_actions.reshape(runs, count, -1), -torch.inf)
-        policy = _likelihood_loss(logits, episodes.action.reshape(runs, count), asked)
-        logits = mlp(self.identity, features)[..., : self.teachers]
-        return policy / batch, _likelihood_loss(logits, identity, asked) / batch
-
-
-def _likelihood_loss(logits: Tensor, target: Tensor, asked: Tensor) -> Tensor:
-    """[runs]: negative log-likelihood (nats) of `target` [runs, n], summed where `asked`."""
-    # Where nothing was asked the target is a placeholder whose likelihood may be 0: ignored, never multiplied by 0.
-    target = torch.where(asked, target, -100)
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
-    return loss.view(asked.shape).sum(-1)
+        valid = episodes.valid_actions.reshape(runs, count, -1)
+        policy = self.head.loss(mlp(self.policy, inputs), episodes.action.flatten(1, 2), valid, asked)
+        # The identity loss does not reach an encoder of the state.
+        logits = mlp(self.identity, features.detach())[..., : self.teachers]
+        return policy / batch, likelihood_loss(logits, identity, asked) / batch
 
 
 class SampledModel:
     """N2 models drawn for one batch of episodes; what does not change within it is computed once."""
 
-    def __init__(self, model: PersonaModel, masks: Tensor, sampler: IdentitySampler) -> None:
+    def __init__(self, model: PersonaModel, masks: Tensor, sampler: IdentitySampler, luck: Tensor | None) -> None:
         self._model = model
         self._sampler = sampler
+        self._luck = luck
         size = model.state_size
         weight = model.policy["w1"]
         self._state_mask, self._persona_mask = masks[:, :, :size], masks[:, :, size:]
@@ -144,9 +141,9 @@ class SampledModel:
             hidden = torch.relu_(of_state + self._hidden_of_chosen(chosen))
         logits = linear(hidden.flatten(1, 3), model.policy["w2"], model.policy["b2"])
         logits = logits.view(*hidden.shape[:-1], -1)
-        logits.masked_fill_(~observation.valid[:, :, None, None], -torch.inf)
-        mean, uncertainty = split_entropy(logits.softmax(-1), weights, models=2, samples=3)
-        return Belief(observation.features, mean, identity, uncertainty, horizon - t)
+        luck = None if self._luck is None else self._luck[:, t]
+        mixed = model.head.mixture(logits, observation, weights, luck)
+        return Belief(observation.features, mixed.mean, identity, mixed.uncertainty, horizon - t, mixed.drawn)
 
     def _hidden_of_personas(self) -> Tensor:
         """[runs, 1, N2, K, hidden]: the share of every persona in the hidden layer, bias included."""

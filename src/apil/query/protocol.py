@@ -9,7 +9,7 @@ from torch import Tensor
 
 from apil.nn import Parameters
 from apil.rng import Streams
-from apil.types import Belief, Episodes
+from apil.types import ActionBox, Belief, Episodes
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class QuerySetup:
     streams: Streams
     state_size: int
     actions: int
+    """The length of `Belief.mean`: A, or 2n where actions are continuous."""
     horizon: int
     thresholds: Tensor
     """[runs] float: the number to calibrate; NaN for policies that have none."""
@@ -31,6 +32,8 @@ class QuerySetup:
     """APIL: a final distance up to this counts as reaching the goal."""
     gap: float | Literal["estimate"] = 0.0
     """APIL: d*_T, the final distance of an agent that always follows the teachers; g = max(0, d - d*_T)."""
+    box: ActionBox | None = None
+    """The bounds of continuous actions; None where actions are discrete."""
 
 
 @dataclass(frozen=True)

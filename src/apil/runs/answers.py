@@ -6,17 +6,18 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.build import committee_of
+from apil.learning.build import NAMED, Parts
 from apil.runs.files import whole_rows
-from apil.tasks import TASKS
-from apil.types import Answer
+from apil.types import ActionBox, Answer
 
 _SYNC_SECONDS = 1.0
 
@@ -24,20 +25,22 @@ _SYNC_SECONDS = 1.0
 class AnswerBook:
     """The answers of one run.
 
-    A row holds iteration, episode, step, the teacher's identity, its action and distance, and the query policy that
-    asked. A question that stayed without an answer has null for all three, an answer without a distance null for that.
+    A row holds iteration, episode, step, the teacher's identity, its action (a list where it is a vector) and distance,
+    and the query policy that asked. A question that stayed without an answer has null for all three, an answer without
+    a distance null for that.
     """
 
-    def __init__(self, path: Path, config: RunConfig, from_iteration: int = 0) -> None:
+    def __init__(self, path: Path, config: RunConfig, from_iteration: int = 0, parts: Parts = NAMED) -> None:
         """Opens the book of a run; rows from `from_iteration` on are remembered and will not be asked for again."""
         self._end = f', "query": "{config.query}"}}\n'
         self.before = 0
         """Rows before `from_iteration`."""
-        bounds = (config.batch, TASKS.load(config.task)().actions, len(committee_of(config).members))
+        task = parts.task_of(config)
+        bounds = _Bounds(config.batch, task.actions, task.box, len(parts.members(config)))
         self._known: dict[tuple[int, int], dict[int, dict[str, Any]]] = {}
         rows, size = whole_rows(path)
         for row in rows:
-            if not _is_answer(row, *bounds):
+            if not _is_answer(row, bounds):
                 raise ApilError(f"{path} has a row that is not an answer ({str(row)[:80]}): restore it or train anew.")
             if row["iteration"] < from_iteration:
                 self.before += 1
@@ -85,17 +88,34 @@ class AnswerBook:
         os.close(self._file)
 
 
-def _is_answer(row: Any, episodes: int, actions: int, teachers: int) -> bool:
+@dataclass(frozen=True)
+class _Bounds:
+    """What an answer of a run can be."""
+
+    episodes: int
+    actions: int
+    box: ActionBox | None
+    teachers: int
+
+    def allow(self, action: Any) -> bool:
+        """Whether it can be an action of the task."""
+        if self.box is None:
+            return type(action) is int and 0 <= action < self.actions
+        numbers = isinstance(action, list) and len(action) == self.actions and all(type(x) is float for x in action)
+        return numbers and bool(self.box.contains(torch.tensor(action)))
+
+
+def _is_answer(row: Any, bounds: _Bounds) -> bool:
     """Whether a row read from disk can be used."""
     if not isinstance(row, dict) or not {"identity", "action", "distance"} <= set(row):
         return False
     whole = {name: row.get(name) for name in ("iteration", "episode", "step")}
-    if not all(type(value) is int and value >= 0 for value in whole.values()) or row["episode"] >= episodes:
+    if not all(type(value) is int and value >= 0 for value in whole.values()) or row["episode"] >= bounds.episodes:
         return False
     identity, action, distance = row["identity"], row["action"], row["distance"]
     if identity is None and action is None and distance is None:
         return True
-    counts = type(identity) is int and type(action) is int and 0 <= identity < teachers and 0 <= action < actions
+    counts = type(identity) is int and 0 <= identity < bounds.teachers and bounds.allow(action)
     return counts and (distance is None or (isinstance(distance, float) and distance >= 0))
 
 
@@ -155,7 +175,7 @@ def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:
     for run, rows in enumerate(known):
         for episode, row in rows.items():
             if row["action"] is not None:
-                answer.action[run, episode] = row["action"]
+                answer.action[run, episode] = torch.tensor(row["action"])
                 answer.distance[run, episode] = math.nan if row["distance"] is None else row["distance"]
                 answer.identity[run, episode] = row["identity"]
                 answer.given[run, episode] = True

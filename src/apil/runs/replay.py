@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from apil.errors import ApilError
@@ -90,14 +91,19 @@ def _draw(panel: Any, frame: Frame) -> None:
     from matplotlib.patches import Rectangle
 
     panel.clear()
+    panel.axis("off")
     rows = frame.picture.cells
     for row, cells in enumerate(rows):
         for column, cell in enumerate(cells):
             colour = _ASKING if cell == "A" and frame.asked else _COLOURS[cell]
             panel.add_patch(Rectangle((column, row), 0.96, 0.96, color=colour))
-    panel.set_xlim(-0.05, len(rows[0]))
-    panel.set_ylim(len(rows), -0.05)
-    panel.set_aspect("equal")
-    panel.axis("off")
+    if rows:
+        panel.set_xlim(-0.05, len(rows[0]))
+        panel.set_ylim(len(rows), -0.05)
+        panel.set_aspect("equal")
+    elif frame.picture.pixels is not None:
+        panel.imshow(frame.picture.pixels)
+    else:
+        panel.text(0.5, 0.5, "\n".join(wrap(frame.picture.text, 40)), ha="center", va="center", fontsize=9)
     caption = frame.caption.replace("; ", ";\n")
     panel.set_title(f"episode {frame.episode}, step {frame.step}\n{caption}", fontsize=9)

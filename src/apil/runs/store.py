@@ -19,7 +19,7 @@ import torch
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.build import build, configure_torch
+from apil.learning.build import NAMED, Parts, build, configure_torch
 from apil.learning.collect import Agents
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
@@ -47,11 +47,11 @@ def load_config(folder: Path) -> RunConfig:
     return RunConfig.from_json(values)
 
 
-def load_run(folder: Path) -> tuple[RunConfig, Agents]:
+def load_run(folder: Path, parts: Parts = NAMED) -> tuple[RunConfig, Agents]:
     """A trained run, as a stack of one."""
     config = load_config(folder)
     configure_torch()
-    agents = build([config])
+    agents = build([config], parts)
     found = load_checkpoint(folder, config)
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")

@@ -16,7 +16,7 @@ from typing import Any
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.build import build
+from apil.learning.build import NAMED, Parts, build
 from apil.learning.metrics import Row, row_iterations
 from apil.learning.trainer import Trainer
 from apil.learning.update import DivergenceError
@@ -51,18 +51,18 @@ class Outcome:
     """The last row of metrics."""
 
 
-def start_run(config: RunConfig, folder: Path, *, progress: Progress) -> Outcome:
+def start_run(config: RunConfig, folder: Path, *, progress: Progress, parts: Parts = NAMED) -> Outcome:
     """Trains a new run into an empty folder."""
-    build([config])  # what cannot be built leaves no folder behind
+    build([config], parts)  # what cannot be built leaves no folder behind
     empty_folder(folder, "the run")
     with locked(folder):
         empty_folder(folder, "the run")
         # Written first: from here on the run can be resumed.
         write_json(folder / "config.json", config.to_json())
-        return _train(config, folder, progress)
+        return _train(config, folder, progress, parts)
 
 
-def resume_run(folder: Path, *, iterations: int | None, progress: Progress) -> Outcome:
+def resume_run(folder: Path, *, iterations: int | None, progress: Progress, parts: Parts = NAMED) -> Outcome:
     """Goes on with a stopped run: the files and weights become those of a run that was never stopped."""
     config = load_config(folder)
     with locked(folder):
@@ -73,7 +73,7 @@ def resume_run(folder: Path, *, iterations: int | None, progress: Progress) -> O
                 )
             config = replace(config, iterations=iterations)
             write_json(folder / "config.json", config.to_json())
-        return _train(config, folder, progress)
+        return _train(config, folder, progress, parts)
 
 
 def _note_environment(folder: Path) -> None:
@@ -90,7 +90,7 @@ def _note_environment(folder: Path) -> None:
         write_json(path, now)
 
 
-def _train(config: RunConfig, folder: Path, progress: Progress) -> Outcome:
+def _train(config: RunConfig, folder: Path, progress: Progress, parts: Parts) -> Outcome:
     remove_leftovers(folder)
     _note_environment(folder)
     found = load_checkpoint(folder, config)
@@ -102,8 +102,8 @@ def _train(config: RunConfig, folder: Path, progress: Progress) -> Outcome:
         rows = read_rows(metrics)
         return Outcome(config, done, done, rows[-1] if rows else None)
     (folder / "evaluation.json").unlink(missing_ok=True)  # it is of an agent that is now trained on
-    log = _books(config, folder, done, saved)
-    trainer = Trainer([config], log)
+    log = _books(config, folder, done, saved, parts)
+    trainer = Trainer([config], log, parts)
     if found:
         check_fits(trainer.state(0), saved, folder)
         trainer.restore(done, saved)
@@ -119,12 +119,12 @@ def _train(config: RunConfig, folder: Path, progress: Progress) -> Outcome:
     return Outcome(config, done, trainer.iteration, last_row)
 
 
-def _books(config: RunConfig, folder: Path, done: int, saved: dict[str, Any]) -> AnswerBooks | None:
+def _books(config: RunConfig, folder: Path, done: int, saved: dict[str, Any], parts: Parts) -> AnswerBooks | None:
     """The book of answers, if the run keeps one; it must hold every answer that the checkpoint has learned from."""
     if not config.answers:
         return None
     path = folder / "answers.jsonl"
-    book = AnswerBook(path, config, from_iteration=done)
+    book = AnswerBook(path, config, from_iteration=done, parts=parts)
     asked = sum(int(saved[name]) for name in ("meter.answers", "meter.unanswered") if name in saved)
     if book.before != asked:
         raise ApilError(f"{path} has {book.before} of {asked} answers before the checkpoint: restore it or train anew.")

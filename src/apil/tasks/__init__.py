@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from apil.registry import Registry
+
+if TYPE_CHECKING:
+    from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
 
 TASKS = Registry("task", "apil.tasks")
 TASK_MODELS: dict[str, str] = {}
@@ -17,3 +22,12 @@ TASKS.register(
     "apil.tasks.maze:Maze",
     "7 x 7 grid with walls, random start and goal, 20 steps; failure is possible",
 )
+
+
+def __getattr__(name: str) -> Any:
+    """`from_gymnasium` is imported when it is used: the names of tasks must be known without torch."""
+    if name == "from_gymnasium":
+        from apil.tasks.gymnasium import from_gymnasium
+
+        return from_gymnasium
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

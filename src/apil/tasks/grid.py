@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from apil.rng import Draws
 from apil.tasks.cells import DOWN, RIGHT, all_distances, board, neighbours, ordered_references, place
@@ -24,6 +26,7 @@ class Grid:
     success_distance = 0.0
     action_names: tuple[str, ...] = ("right", "down")
     box: ActionBox | None = None
+    encoder: Callable[[], nn.Module] | None = None
 
     def __init__(self, size: int = 5) -> None:
         self._size = size

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from apil.errors import ApilError
@@ -37,6 +38,7 @@ class Maze:
     success_distance = 0.0
     action_names: tuple[str, ...] = ("up", "right", "down", "left")
     box: ActionBox | None = None
+    encoder: Callable[[], nn.Module] | None = None
 
     def __init__(self, size: int = 7, walls: int = 6, wall_seed: int = 0, horizon: int = 20) -> None:
         self.horizon = horizon

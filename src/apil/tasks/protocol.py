@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from apil.rng import Draws
 from apil.types import ActionBox, Observation, Picture, Reference
@@ -28,7 +29,10 @@ class Task(Protocol[State]):
     box: ActionBox | None
     """The bounds of continuous actions; None where actions are discrete."""
     state_size: int
-    """S, the length of the state vector."""
+    """F, the number of features."""
+    encoder: Callable[[], nn.Module] | None
+    """Makes a network from features [n, F] to state vectors [n, S], learned with the policy; None where the features
+    are the state vector."""
     success_distance: float
     """An episode that ends this close to the goal set has succeeded; APIL's epsilon."""
     batch: int

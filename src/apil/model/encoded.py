@@ -1,0 +1,111 @@
+"""A model behind a learned state encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from apil.errors import ApilError
+from apil.model.protocol import ActingModel, Model
+from apil.nn import Parameters
+from apil.rng import Draws, Streams, stream_key
+from apil.types import Belief, Episodes, Observation
+
+_PREFIX = "encoder."
+
+
+class StateEncoder:
+    """Encoders of a stack of runs: one module, and the parameters of every run.
+
+    A module is used in its evaluation mode: dropout and batch statistics of its own do nothing.
+    """
+
+    def __init__(self, streams: Streams, make: Callable[[], nn.Module], features: int) -> None:
+        modules = [_made(seed, make) for seed in streams.seeds]
+        self._module = modules[0]
+        named = [dict(module.named_parameters()) for module in modules]
+        self.parameters: Parameters = {
+            name: torch.stack([own[name].detach() for own in named]).contiguous() for name in named[0]
+        }
+        self._buffers = dict(self._module.named_buffers())
+        with torch.no_grad():
+            self.state_size = int(self._module(torch.zeros(1, features)).shape[-1])
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """[runs, n, F] -> [runs, n, S], run by run: a run gives the same bits alone as in any stack."""
+        return torch.stack([self.of_run(run, rows) for run, rows in enumerate(features)])
+
+    def of_run(self, run: int, rows: Tensor) -> Tensor:
+        """[n, F] -> [n, S] of one run."""
+        own: dict[str, Tensor] = {name: value[run] for name, value in self.parameters.items()}
+        state: Tensor = functional_call(self._module, {**own, **self._buffers}, (rows,))
+        return state
+
+
+def _made(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
+    """A module, its initial weights drawn in its own way from the run's seed; torch's generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(stream_key(seed, "weights/encoder") % 2**63)
+        module: Any = make()
+    if not isinstance(module, nn.Module):
+        raise ApilError(f"The encoder is a {type(module).__name__}: expected a torch.nn.Module.")
+    return module.eval()
+
+
+class EncodedModel:
+    """Puts an encoder in front of a model of state vectors.
+
+    The encoder is learned with the policy loss. The identity and query networks read its states, without gradient.
+    """
+
+    def __init__(self, encoder: StateEncoder, model: Model) -> None:
+        self._encoder, self._model = encoder, model
+        self.policy: Parameters = {
+            **model.policy,
+            **{f"{_PREFIX}{name}": value for name, value in encoder.parameters.items()},
+        }
+        self.identity = model.identity
+        self.teachers, self.recurrent, self.state_size = model.teachers, model.recurrent, model.state_size
+
+    def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> ActingModel:
+        """Draws the models for one batch of episodes."""
+        return EncodedActing(self._encoder, self._model.begin(draws, sample_draws, episodes, horizon))
+
+    def policies(self, observation: Observation) -> Tensor:
+        """The policies of every teacher without dropout."""
+        return self._model.policies(self._seen(observation))
+
+    def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
+        """The losses of the model on states that are encoded again, with gradient, where a teacher was asked."""
+        runs, batch, horizon = episodes.asked.shape
+        rows = episodes.features.reshape(runs, batch * horizon, -1)
+        asked = episodes.asked.reshape(runs, -1)
+        # The other steps have no loss and need no states.
+        states = torch.stack([self._again(run, rows[run], asked[run]) for run in range(runs)])
+        return self._model.losses(replace(episodes, features=states.view(runs, batch, horizon, -1)), draws)
+
+    def _again(self, run: int, rows: Tensor, asked: Tensor) -> Tensor:
+        # One row at least, so that every parameter is part of the loss.
+        places = asked.nonzero().flatten() if bool(asked.any()) else torch.zeros(1, dtype=torch.long)
+        states = self._encoder.of_run(run, rows[places])
+        return states.new_zeros(len(rows), states.shape[-1]).index_copy(0, places, states)
+
+    def _seen(self, observation: Observation) -> Observation:
+        return Observation(self._encoder(observation.features), observation.valid)
+
+
+@dataclass(frozen=True)
+class EncodedActing:
+    """The models drawn for one batch of episodes, behind the encoder."""
+
+    encoder: StateEncoder
+    model: ActingModel
+
+    def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
+        """The belief in the encoded states."""
+        return self.model.belief(Observation(self.encoder(observation.features), observation.valid), t, horizon)

@@ -1,0 +1,145 @@
+"""What the policy network's outputs mean: a distribution over discrete actions, or over vectors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from apil.rng import Draws
+from apil.types import ActionBox, Observation, Uncertainty
+from apil.uncertainty import split_entropy, split_variance
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The policies of a batch of states, averaged over identities and models."""
+
+    mean: Tensor
+    """[runs, episodes, A] or [runs, episodes, 2n], as in `apil.types.Belief`."""
+    uncertainty: Uncertainty
+    drawn: Tensor | None = None
+    """[runs, episodes, n]: a continuous action drawn from the mixture."""
+
+
+class Head(Protocol):
+    """Reads the outputs of the policy network."""
+
+    outputs: int
+    """How many there are."""
+
+    def luck(self, draws: Draws, episodes: int, horizon: int) -> Tensor | None:
+        """The random numbers for the actions of a batch of episodes; None where the loop draws the action."""
+
+    def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
+        """From `outputs` [runs, episodes, N2, J, outputs] with `weights` [runs, episodes, N2, J] and the luck of the
+        step [runs, episodes, ...].
+        """
+
+    def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
+        """Each policy by itself, [runs, n, K, outputs] -> [runs, n, K, A or 2n]; as in `Belief`."""
+
+    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, asked: Tensor) -> Tensor:
+        """[runs]: negative log-likelihood of the answers in nats, summed where `asked` [runs, n]."""
+
+
+class Categorical:
+    """Discrete actions: logits, invalid ones masked."""
+
+    def __init__(self, actions: int) -> None:
+        self.outputs = actions
+
+    def luck(self, draws: Draws, episodes: int, horizon: int) -> Tensor | None:
+        """The loop draws the action."""
+        return None
+
+    def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
+        """In bits; writes over `outputs`."""
+        outputs.masked_fill_(~observation.valid[:, :, None, None], -torch.inf)
+        return Mixture(*split_entropy(outputs.softmax(-1), weights, models=2, samples=3))
+
+    def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
+        """Probabilities."""
+        return outputs.masked_fill(~observation.valid.unsqueeze(2), -torch.inf).softmax(-1)
+
+    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, asked: Tensor) -> Tensor:
+        """Cross-entropy."""
+        return likelihood_loss(outputs.masked_fill(~valid, -torch.inf), action, asked)
+
+
+def likelihood_loss(logits: Tensor, target: Tensor, asked: Tensor) -> Tensor:
+    """[runs]: negative log-likelihood (nats) of `target` [runs, n], summed where `asked`."""
+    # Where nothing was asked the target is a placeholder whose likelihood may be 0: ignored, never multiplied by 0.
+    target = torch.where(asked, target, -100)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
+    return loss.view(asked.shape).sum(-1)
+
+
+_LEAST, _MOST = math.log(0.02**2), math.log(2.0**2)
+"""Bounds of the log-variance of a scaled action. Without the lower one the likelihood of a teacher that never varies
+has no maximum."""
+
+
+class Gaussian:
+    """Continuous actions: for each of n numbers a mean and a log-variance of the scaled action.
+
+    The numbers are independent given the identity and the model. The mean is not bounded; an action is clipped to the
+    box when it is taken.
+    """
+
+    def __init__(self, box: ActionBox) -> None:
+        self.box = box
+        self.outputs = 2 * len(box.low)
+
+    def luck(self, draws: Draws, episodes: int, horizon: int) -> Tensor | None:
+        """[runs, T, episodes, 2 + 2n] uniform: a model, an identity, and two for each normal number."""
+        return draws.uniform(horizon, episodes, 2 + self.outputs)
+
+    def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
+        """The exact moments of the mixture, and one action from it."""
+        means, variances = self._moments(outputs)
+        mean, parts = split_variance(means, variances, weights, models=2, samples=3)
+        deviation = parts.total.sqrt()
+        summed = Uncertainty(*(getattr(parts, name).sum(-1) for name in Uncertainty.__dataclass_fields__))
+        drawn = None if luck is None else self.box.unscaled(_draw(means, variances, weights, luck))
+        return Mixture(torch.cat([mean, deviation], -1), summed, drawn)
+
+    def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
+        """Mean and standard deviation."""
+        means, variances = self._moments(outputs)
+        return torch.cat([means, variances.sqrt()], -1)
+
+    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, asked: Tensor) -> Tensor:
+        """Of the scaled answer."""
+        means, log_variances = self._split(outputs)
+        error = (self.box.scaled(action) - means).square() * torch.exp(-log_variances)
+        loss = 0.5 * (error + log_variances + math.log(2.0 * math.pi)).sum(-1)
+        return torch.where(asked, loss, 0.0).sum(-1)
+
+    def _moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        means, log_variances = self._split(outputs)
+        return means, log_variances.exp()
+
+    def _split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Means, and log-variances bent into their bounds without a corner, so that a gradient is left everywhere."""
+        means, raw = outputs.chunk(2, -1)
+        below = _MOST - softplus(_MOST - raw)
+        return means, _LEAST + softplus(below - _LEAST)
+
+
+def _draw(means: Tensor, variances: Tensor, weights: Tensor, luck: Tensor) -> Tensor:
+    """[runs, episodes, n]: a model with equal chance, an identity by its weight, then their normal numbers."""
+    models, policies, numbers = means.shape[2:]
+    chosen = (luck[..., 0] * models).long().clamp_max(models - 1)
+    of_model = weights.gather(2, chosen[..., None, None].expand(-1, -1, 1, policies)).squeeze(2)
+    bounds = of_model.cumsum(-1)
+    identity = (luck[..., 1:2] * bounds[..., -1:] >= bounds).sum(-1).clamp_max(policies - 1)
+    place = (chosen * policies + identity)[..., None, None].expand(-1, -1, 1, numbers)
+    mean, variance = (part.flatten(2, 3).gather(2, place).squeeze(2) for part in (means, variances))
+    radius = torch.sqrt(-2.0 * torch.log(luck[..., 2 : 2 + numbers]))
+    normal = radius * torch.cos(2.0 * math.pi * luck[..., 2 + numbers :])
+    return mean + variance.sqrt() * normal

@@ -1,0 +1,73 @@
+"""Actions of an environment as the learner has them, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.types import ActionBox
+
+
+class Actions:
+    """The action space of an environment: Discrete, or Box with finite bounds."""
+
+    def __init__(self, space: spaces.Space[Any], owner: str) -> None:
+        """Reads `space`; `owner` names the environment in messages."""
+        self.space = space
+        self._owner = owner
+        self.box: ActionBox | None = None
+        if isinstance(space, spaces.Discrete):
+            self.count = int(space.n)
+            self._start = int(space.start)
+        elif isinstance(space, spaces.Box) and space.shape and np.issubdtype(space.dtype, np.floating):
+            self.count = int(np.prod(space.shape))
+            self.box = _box(space, owner)
+        else:
+            raise ApilError(
+                f"The environment '{owner}' has the action space {space}: known are Discrete and Box of floats; wrap "
+                "the environment with gymnasium.wrappers.TransformAction."
+            )
+
+    def taken(self, actions: Tensor) -> Any:
+        """[n] long or [n, numbers] float -> a batch of actions of the environment."""
+        if self.box is None:
+            return actions.numpy() + self._start
+        # Rounding to the space's own type must not step over a bound.
+        assert isinstance(self.space, spaces.Box)
+        shaped = actions.numpy().reshape(-1, *self.space.shape).astype(self.space.dtype)
+        return np.clip(shaped, self.space.low, self.space.high)
+
+    def learned(self, action: Any) -> Tensor:
+        """An element of the space as the learner has it: [] long or [numbers] float."""
+        if self.box is None and isinstance(action, np.ndarray) and action.ndim == 0:
+            action = action[()]
+        if self.box is not None:
+            try:
+                action = np.asarray(action, dtype=self.space.dtype).reshape(self.space.shape or ())
+            except (TypeError, ValueError):
+                raise self._outside(action) from None
+        if not self.space.contains(action):
+            raise self._outside(action)
+        if self.box is None:
+            return torch.tensor(int(action) - self._start)
+        flat = torch.from_numpy(np.asarray(action, dtype=np.float32).flatten())
+        return flat.clamp(self.box.low, self.box.high)
+
+    def _outside(self, action: Any) -> ApilError:
+        told = " ".join(repr(action).split())
+        return ApilError(f"action {told[:80]} is not in the action space {self.space} of '{self._owner}'")
+
+
+def _box(space: spaces.Box, owner: str) -> ActionBox:
+    low, high = (torch.from_numpy(np.asarray(bound, np.float32).flatten()) for bound in (space.low, space.high))
+    if not bool((low.isfinite() & high.isfinite() & (low < high)).all()):
+        raise ApilError(
+            f"The action space {space} of the environment '{owner}' has no finite range in every place: give it one, "
+            "for example with gymnasium.wrappers.TransformAction."
+        )
+    return ActionBox(low, high)

@@ -1,0 +1,201 @@
+"""Observations of any space as one row of features, and back into their structure for an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from apil.errors import ApilError
+
+Structured = Tensor | dict[str, Tensor]
+"""[n, ...] of each field by name, or the one tensor where the observation space is no Dict."""
+
+_WIDE = 1e3
+"""A bound beyond this says nothing about where values lie, and counts as none."""
+_ROUNDING = 1e-4
+"""By how much a scaled value may leave its bounds: float32 of a float64 bound."""
+_LARGEST = float(np.log1p(np.finfo(np.float32).max))
+
+Convert = Callable[[Any], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Field:
+    """One part of an observation inside the row of features."""
+
+    name: str
+    """The keys of the Dict spaces that lead to it, joined by '.'; '' where there is no Dict."""
+    space: spaces.Space[Any]
+    start: int
+    """Its first feature."""
+    shape: tuple[int, ...]
+    """As an encoder gets it: [length], or [channels, height, width] of an image."""
+    kind: Literal["vector", "image"]
+    convert: Convert
+    """[n, *space.shape] -> [n, length] features."""
+    limit: NDArray[np.float32]
+    """[length]: no feature of an observation that fits the space is larger than this, up to its sign."""
+
+    @property
+    def size(self) -> int:
+        """Its number of features."""
+        return int(np.prod(self.shape))
+
+
+class Layout:
+    """Where each part of an observation lies in the features.
+
+    Bounded numbers are scaled to -1 to 1, unbounded ones become sign(x) log(1 + |x|), a choice of N its one-hot code,
+    and the bytes of an image lie between 0 and 1.
+    """
+
+    def __init__(self, space: spaces.Space[Any], owner: str) -> None:
+        """Reads `space`; `owner` names the environment in messages."""
+        self.space = space
+        self._owner = owner
+        fields: list[Field] = []
+        for name, part in _leaves(space, ""):
+            start = fields[-1].start + fields[-1].size if fields else 0
+            fields.append(_field(name, part, start, owner))
+        self.fields = tuple(fields)
+        self.size = sum(field.size for field in fields)
+        self._limit = np.concatenate([field.limit for field in fields]) if fields else np.zeros(0, np.float32)
+        if not self.size:
+            raise ApilError(f"The observation space {space} of the environment '{owner}' is empty: nothing to see.")
+
+    def features(self, batch: Any) -> NDArray[np.float32]:
+        """[n, F] from a batch of observations as a vector environment gives it."""
+        if len(self.fields) == 1:
+            rows = self.fields[0].convert(_at(batch, self.fields[0].name))
+        else:
+            rows = np.concatenate([field.convert(_at(batch, field.name)) for field in self.fields], axis=1)
+        # One comparison finds what is too large, infinite or NaN.
+        if not bool((np.abs(rows) <= self._limit).all()):
+            raise self._misfit(batch, rows)
+        return rows
+
+    def structured(self, features: Tensor) -> Structured:
+        """[n, F] features -> the parts, as an encoder reads them."""
+        parts = {
+            field.name: features[:, field.start : field.start + field.size].reshape(-1, *field.shape)
+            for field in self.fields
+        }
+        return parts if isinstance(self.space, spaces.Dict) else parts[""]
+
+    def _misfit(self, batch: Any, rows: NDArray[np.float32]) -> ApilError:
+        place, feature = np.argwhere(~(np.abs(rows) <= self._limit))[0]
+        field = next(field for field in self.fields if field.start <= feature < field.start + field.size)
+        value = np.asarray(_at(batch, field.name))[place]
+        return misfit(self._owner, value, field.space, field.name)
+
+
+def misfit(owner: str, value: Any, space: spaces.Space[Any], name: str = "") -> ApilError:
+    """The error for an observation that does not fit its space."""
+    array = np.asarray(value)
+    told = f"{np.array2string(array, threshold=8, edgeitems=3, precision=4)} ({array.dtype}, shape {array.shape})"
+    told = " ".join(told.split())
+    key = f" under '{name}'" if name else ""
+    return ApilError(
+        f"The environment '{owner}' gave the observation {told}{key}, which is not in its space {space}: mend the "
+        "environment or its observation_space."
+    )
+
+
+def element(batch: Any, space: spaces.Space[Any], place: int) -> Any:
+    """The observation at one place of a batch: a copy, an element of `space`."""
+    if isinstance(space, spaces.Dict):
+        return {name: element(batch[name], part, place) for name, part in space.items()}
+    return np.array(batch[place]) if space.shape else batch[place]
+
+
+def _leaves(space: spaces.Space[Any], prefix: str) -> list[tuple[str, spaces.Space[Any]]]:
+    if not isinstance(space, spaces.Dict):
+        return [(prefix, space)]
+    return [leaf for name, part in space.items() for leaf in _leaves(part, f"{prefix}.{name}" if prefix else name)]
+
+
+def _at(batch: Any, name: str) -> Any:
+    for key in name.split(".") if name else ():
+        batch = batch[key]
+    return batch
+
+
+def _field(name: str, space: spaces.Space[Any], start: int, owner: str) -> Field:
+    if isinstance(space, spaces.Box) and _is_image(space):
+        height, width, channels = space.shape
+        shape = (channels, height, width)
+        return Field(name, space, start, shape, "image", _image, np.ones(int(np.prod(shape)), np.float32))
+    if isinstance(space, spaces.Box):
+        return _box_field(name, space, start)
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        counts = np.atleast_1d(space.n if isinstance(space, spaces.Discrete) else space.nvec).flatten()
+        first = np.broadcast_to(np.asarray(space.start), np.atleast_1d(space.start).shape).flatten()
+        size = int(counts.sum())
+        return Field(
+            name, space, start, (size,), "vector", _one_hot(counts, first), np.full(size, 1 + _ROUNDING, np.float32)
+        )
+    if isinstance(space, spaces.MultiBinary):
+        size = int(np.prod(space.shape))
+        return Field(name, space, start, (size,), "vector", _flat, np.full(size, 1 + _ROUNDING, np.float32))
+    key = f" under '{name}'" if name else ""
+    raise ApilError(
+        f"The environment '{owner}' has the observation space {space}{key}: known are Box, Discrete, MultiDiscrete, "
+        "MultiBinary, images (uint8, height x width x channels) and Dict of these; wrap the environment, for example "
+        "with gymnasium.wrappers.FilterObservation or TransformObservation."
+    )
+
+
+def _is_image(space: spaces.Box) -> bool:
+    return space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[-1] in (1, 3, 4)
+
+
+def _image(batch: Any) -> NDArray[np.float32]:
+    rows = np.asarray(batch).transpose(0, 3, 1, 2).reshape(len(batch), -1).astype(np.float32)
+    rows *= np.float32(1.0 / 255.0)
+    return rows
+
+
+def _flat(batch: Any) -> NDArray[np.float32]:
+    return np.asarray(batch).reshape(len(batch), -1).astype(np.float32)
+
+
+def _box_field(name: str, space: spaces.Box, start: int) -> Field:
+    low, high = (np.asarray(bound, dtype=np.float64).flatten() for bound in (space.low, space.high))
+    bounded = (np.abs(low) <= _WIDE) & (np.abs(high) <= _WIDE) & (high > low)
+    middle = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0).astype(np.float32)
+    factor = np.where(bounded, 2.0 / np.where(bounded, high - low, 1.0), 1.0).astype(np.float32)
+    wide = ~bounded
+    limit = np.where(bounded, 1 + _ROUNDING, _LARGEST).astype(np.float32)
+
+    def convert(batch: Any) -> NDArray[np.float32]:
+        rows = _flat(batch)
+        rows -= middle
+        rows *= factor
+        if wide.any():
+            far = rows[:, wide]
+            rows[:, wide] = np.copysign(np.log1p(np.abs(far)), far)
+        return rows
+
+    return Field(name, space, start, (len(low),), "vector", convert, limit)
+
+
+def _one_hot(counts: NDArray[Any], first: NDArray[Any]) -> Convert:
+    """The codes of several choices side by side."""
+    offsets = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    size = int(counts.sum())
+
+    def convert(batch: Any) -> NDArray[np.float32]:
+        chosen = np.asarray(batch).reshape(len(batch), -1) - first
+        outside = (chosen < 0) | (chosen >= counts)
+        rows = np.zeros((len(chosen), size), np.float32)
+        np.put_along_axis(rows, np.clip(chosen, 0, counts - 1) + offsets, 1.0, axis=1)
+        rows[outside.any(1)] = np.nan  # the caller tells which observation it was
+        return rows
+
+    return convert

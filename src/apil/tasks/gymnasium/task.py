@@ -1,0 +1,211 @@
+"""Any Gymnasium environment as a task: B episodes of every run are as many environments, stepped together."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from apil.errors import ApilError
+from apil.rng import Draws
+from apil.tasks.gymnasium.actions import Actions
+from apil.tasks.gymnasium.distances import Derived, Distance, derived
+from apil.tasks.gymnasium.encoders import Encoder, state_encoder
+from apil.tasks.gymnasium.episode import DISTANCE, DONE, VALID, Episode, ValidActions
+from apil.tasks.gymnasium.layout import Layout
+from apil.tasks.gymnasium.pool import Pool, PoolSituations, Vectorise, begun, name_of
+from apil.types import Observation, Picture, Reference
+
+MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
+
+
+@dataclass(frozen=True)
+class GymnasiumState:
+    """A token for the state that the environments keep to themselves, with what can be seen of it.
+
+    It cannot be gone back to: only the state after the last step can be stepped, looked at or shown to a teacher.
+    """
+
+    features: Tensor
+    """[runs, episodes, F]"""
+    valid: Tensor
+    """[runs, episodes, A] bool"""
+    distance: Tensor
+    """[runs, episodes] float"""
+    done: Tensor
+    """[runs, episodes] bool"""
+    situations: PoolSituations
+
+
+class GymnasiumTask:
+    """A task made of environments; see `from_gymnasium`.
+
+    Every iteration begins with a reset of all environments with seeds drawn from the task's stream, so that a run of
+    deterministic environments can be repeated and resumed exactly.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Episode],
+        *,
+        name: str,
+        horizon: int,
+        actions: Actions,
+        action_names: tuple[str, ...],
+        layout: Layout,
+        encoder: Callable[[], nn.Module] | None,
+        vectorise: Vectorise,
+        success_distance: float,
+        batch: int,
+    ) -> None:
+        self.name, self.horizon, self.batch = name, horizon, batch
+        self.success_distance = success_distance
+        self.actions, self.action_names, self.box = actions.count, action_names, actions.box
+        self.layout = layout
+        self.state_size = layout.size
+        self.encoder = encoder
+        self._make, self._vectorise, self._actions = make, vectorise, actions
+        self._pools: dict[int, Pool] = {}
+
+    def reset(self, draws: Draws, episodes: int) -> GymnasiumState:
+        """New episodes, each from a seed of its own."""
+        # Two draws of 23 bits each make a seed.
+        halves = (draws.uniform(2, episodes).double() * 2**23).long()
+        seeds = halves[:, 0] * 2**23 + halves[:, 1]
+        count = draws.runs * episodes
+        if count not in self._pools:
+            self._pools[count] = Pool(self._make, count, self._vectorise)
+        return self._state(*begun(self._pools[count], seeds, self._actions))
+
+    def observe(self, state: GymnasiumState) -> Observation:
+        """The observation as features, and the valid actions."""
+        return Observation(state.features, state.valid)
+
+    def reference(self, state: GymnasiumState) -> Reference:
+        """No reference actions are known; the distance, and the environments for those who can read them."""
+        none = torch.zeros(*state.done.shape, 0, dtype=torch.long)
+        return Reference(none, torch.zeros_like(state.done, dtype=torch.long), state.distance, state.situations)
+
+    def step(self, state: GymnasiumState, action: Tensor) -> GymnasiumState:
+        """One step of every episode that is going on."""
+        return state if bool(state.done.all()) else self._state(*state.situations.stepped(action))
+
+    def distance(self, state: GymnasiumState) -> Tensor:
+        """As the given function tells it."""
+        return state.distance
+
+    def done(self, state: GymnasiumState) -> Tensor:
+        """Terminated or truncated."""
+        return state.done
+
+    def describe(self, state: GymnasiumState, run: int, episode: int) -> str:
+        """The distance and the first features."""
+        features = ", ".join(f"{value:.3g}" for value in state.features[run, episode, :6].tolist())
+        more = ", ..." if state.features.shape[-1] > 6 else ""
+        return f"{self.name}, distance {float(state.distance[run, episode]):.3g}, features [{features}{more}]"
+
+    def picture(self, state: GymnasiumState, run: int, episode: int) -> Picture:
+        """What the environment draws (render_mode 'rgb_array'), else a description."""
+        pixels = state.situations.frame(run, episode)
+        return Picture(text=self.describe(state, run, episode), pixels=pixels)
+
+    def contested(self) -> Observation:
+        """None: without reference actions nobody knows where teachers can differ."""
+        return Observation(torch.zeros(1, 0, self.state_size), torch.ones(1, 0, self.actions, dtype=torch.bool))
+
+    def close(self) -> None:
+        """Closes all environments; a later reset opens new ones."""
+        for pool in self._pools.values():
+            pool.close()
+        self._pools.clear()
+
+    def _state(self, situations: PoolSituations, seen: Any, records: NDArray[np.float64]) -> GymnasiumState:
+        shape = situations.places.shape
+        told = torch.from_numpy(records.astype(np.float32)).view(*shape, -1)
+        valid = told[..., VALID:] != 0 if self.box is None else torch.ones(*shape, self.actions, dtype=torch.bool)
+        features = torch.from_numpy(self.layout.features(seen)).view(*shape, -1)
+        return GymnasiumState(features, valid, told[..., DISTANCE], told[..., DONE] != 0, situations)
+
+
+def from_gymnasium(
+    make_env: MakeEnv,
+    *,
+    distance: Distance | Derived,
+    horizon: int | None = None,
+    valid_actions: ValidActions | None = None,
+    encoder: Encoder = "auto",
+    vectorise: Vectorise = "sync",
+    best_return: float | None = None,
+    success_distance: float = 0.0,
+    batch: int = 16,
+    name: str | None = None,
+    action_names: Sequence[str] | None = None,
+) -> GymnasiumTask:
+    """A task from a function that makes an environment.
+
+    Args:
+        make_env: makes one environment; called once for each episode of a batch, in its own process if asynchronous.
+        distance: d(s), a function of the environment (an `Episode`: the environment itself is `unwrapped`, and it tells
+            `observation`, `info`, `reward`, `total`, `steps`), at least 0, and 0 at the goal; or the name of one that
+            needs no knowledge of the task: 'success', 'steps' or 'return' (with `best_return`).
+        horizon: T; the environment's own time limit if not given.
+        valid_actions: a function of the environment that returns a truth value for each action; info['action_mask'] if
+            not given, and all actions where there is none.
+        encoder: 'raw' gives the features to the networks as they are, 'learned' puts a small network in front (an MLP
+            for vectors, a CNN for images, one for each key of a Dict); 'auto' is raw unless there is an image. Or any
+            module, or a function of the `Layout` that makes one, from the structured observation to [n, S].
+        vectorise: all environments in this process, or each in one of its own.
+        best_return: of a perfect episode, for the distance 'return'.
+        success_distance: an episode that ends this close has succeeded; APIL's epsilon.
+        batch: episodes in an iteration, unless told otherwise.
+        name: for messages and tables; the environment's own if not given.
+        action_names: a word for each action.
+    """
+    probe = make_env()
+    try:
+        name = name or name_of(probe)
+        actions = Actions(probe.action_space, name)
+        layout = Layout(probe.observation_space, name)
+        horizon = horizon or _time_limit(probe, name)
+    finally:
+        probe.close()
+    measure = derived(distance, horizon, best_return) if isinstance(distance, str) else distance
+    discrete = actions.count if actions.box is None else 0
+
+    def make() -> Episode:
+        return Episode(make_env(), name=name, distance=measure, valid_actions=valid_actions, actions=discrete)
+
+    return GymnasiumTask(
+        make,
+        name=name,
+        horizon=horizon,
+        actions=actions,
+        action_names=_names(action_names, actions, name),
+        layout=layout,
+        encoder=state_encoder(copy.deepcopy(encoder) if isinstance(encoder, nn.Module) else encoder, layout),
+        vectorise=vectorise,
+        success_distance=success_distance,
+        batch=batch,
+    )
+
+
+def _time_limit(env: gymnasium.Env[Any, Any], name: str) -> int:
+    limit = env.spec.max_episode_steps if env.spec is not None else None
+    if limit is None:
+        raise ApilError(f"The environment '{name}' has no time limit: give horizon, the steps of the longest episode.")
+    return limit
+
+
+def _names(given: Sequence[str] | None, actions: Actions, name: str) -> tuple[str, ...]:
+    if given is None:
+        return tuple(f"{'action' if actions.box is None else 'number'} {i}" for i in range(actions.count))
+    if len(given) != actions.count:
+        raise ApilError(f"{len(given)} action names for the {actions.count} actions of '{name}': give one for each.")
+    return tuple(given)
