@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from apil.commands import Calibrate, Command, Doctor, Evaluate, Replay, Study, Train
+from apil.commands import Calibrate, Command, Doctor, Evaluate, Export, Replay, Study, Train
 from apil.config import RunConfig, positive
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
@@ -42,6 +42,8 @@ def main() -> None:
             calibrate(command)
         elif isinstance(command, Replay):
             replay(command)
+        elif isinstance(command, Export):
+            export(command)
         elif isinstance(command, Doctor):
             doctor(command)
         else:
@@ -321,6 +323,26 @@ def replay(command: Replay) -> None:
         print(f"episode {frame.episode}, step {frame.step}: {frame.caption}")
         rows = [" ".join(row) for row in frame.picture.cells] or [frame.picture.text]
         print("\n".join(f"  {row}" for row in rows))
+
+
+def export(command: Export) -> None:
+    """`apil export`"""
+    from apil.runs.export import export_episodes
+    from apil.runs.store import load_run
+
+    positive("episodes", command.episodes)
+    config, agents = load_run(command.run)
+    about = {"task": config.task, "teacher": config.teacher, "query": config.query, "seed": config.seed}
+    with _progress() as progress:
+        bar = progress.add_task("exporting", total=command.episodes)
+        folder = export_episodes(
+            agents,
+            command.out,
+            command.episodes,
+            about=about,
+            progress=lambda done: progress.update(bar, completed=done),
+        )
+    _wrote(folder, f"teach with it: apil.teachers.load_demonstrations({command.out!r})")
 
 
 def doctor(command: Doctor) -> None:
