@@ -57,7 +57,8 @@ def _new(folder: Path, where: str | Path, agents: Agents, about: Mapping[str, An
     task = agents.task
     seen, actions = _spaces(task)
     try:
-        storage = MinariStorage.new(folder / "data", seen, actions, jpeg_encoding=False)
+        # Minari loses its files under a relative path.
+        storage = MinariStorage.new((folder / "data").resolve(), seen, actions, jpeg_encoding=False)
     except ImportError as error:
         raise ApilError(f"{error}: pip install -c constraints.txt 'apil[minari]'.") from error
     group = agents.teachers[0]

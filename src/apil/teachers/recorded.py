@@ -74,7 +74,7 @@ def open_dataset(where: str | Path) -> Any:
     if not (folder / "data").is_dir():
         raise ApilError(f"There is no Minari dataset in {folder}: give an id under MINARI_DATASETS_PATH, or a folder.")
     try:
-        return minari.MinariDataset(folder / "data")
+        return minari.MinariDataset((folder / "data").resolve())
     except (ValueError, KeyError, OSError, ImportError) as error:
         raise ApilError(f"The Minari dataset in {folder} cannot be read ({str(error).splitlines()[0]}).") from error
 
