@@ -12,21 +12,30 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apil.query.check import check_query_policy
+    from apil.learning.check import check_teacher as check_teacher
+    from apil.query.check import check_query_policy as check_query_policy
     from apil.registry import Registry
     from apil.runs.own import train as train
+    from apil.tasks.check import check_task as check_task
 
 __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "check_query_policy",
+    "check_task",
+    "check_teacher",
     "register_query_policy",
     "register_task",
     "register_teacher",
     "train",
 ]
 
-_ELSEWHERE: dict[str, str] = {"check_query_policy": "apil.query.check", "train": "apil.runs.own"}
+_ELSEWHERE: dict[str, str] = {
+    "check_query_policy": "apil.query.check",
+    "check_task": "apil.tasks.check",
+    "check_teacher": "apil.learning.check",
+    "train": "apil.runs.own",
+}
 """Public names that need torch, and the modules they are in: importing apil stays light."""
 
 

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from apil.commands import Calibrate, Command, DataHouses, DataR2R, DataShow, Doctor, Evaluate, Replay, Study, Train
+from apil.commands import (
+    Calibrate,
+    Command,
+    DataHouses,
+    DataR2R,
+    DataShow,
+    Doctor,
+    Evaluate,
+    Export,
+    Replay,
+    Study,
+    Train,
+)
 from apil.config import Option, RunConfig, positive
 from apil.errors import ApilError, unknown_name
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold, study_policies, takes_budget
@@ -48,6 +60,8 @@ def main() -> None:
             data_houses(command)
         elif isinstance(command, DataShow):
             data_show(command)
+        elif isinstance(command, Export):
+            export(command)
         elif isinstance(command, Doctor):
             doctor(command)
         else:
@@ -514,6 +528,26 @@ def data_show(command: DataShow) -> None:
     if is_official(world):
         told = [f"Not as published for R2R: {difference}" for difference in differences(figures)]
         print("\n".join(told) or "All figures are as published for R2R.")
+
+
+def export(command: Export) -> None:
+    """`apil export`"""
+    from apil.runs.export import export_episodes
+    from apil.runs.store import load_run
+
+    positive("episodes", command.episodes)
+    config, agents = load_run(command.run)
+    about = {"task": config.task, "teacher": config.teacher, "query": config.query, "seed": config.seed}
+    with _progress() as progress:
+        bar = progress.add_task("exporting", total=command.episodes)
+        folder = export_episodes(
+            agents,
+            command.out,
+            command.episodes,
+            about=about,
+            progress=lambda done: progress.update(bar, completed=done),
+        )
+    _wrote(folder, f"teach with it: apil.teachers.load_demonstrations({command.out!r})")
 
 
 def doctor(command: Doctor) -> None:

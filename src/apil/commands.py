@@ -211,6 +211,18 @@ class DataShow:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Write episodes of a trained agent as a Minari dataset: who acted, where it asked, which teacher, the answer."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder written by `apil train`."""
+    out: str
+    """A dataset id such as maze/apil-v0 (under MINARI_DATASETS_PATH), or a folder."""
+    episodes: int = 100
+    """How many."""
+
+
+@dataclass(frozen=True)
 class Doctor:
     """Check the installation and say what to do about what is missing."""
 
@@ -236,6 +248,7 @@ Command = Union[  # noqa: UP007 (tyro reads the annotations of a Union)
     Annotated[Calibrate, tyro.conf.subcommand("calibrate")],
     Annotated[Replay, tyro.conf.subcommand("replay")],
     Annotated[DataCommand, tyro.conf.subcommand("data", description="Prepare the data of a task.")],
+    Annotated[Export, tyro.conf.subcommand("export")],
     Annotated[Doctor, tyro.conf.subcommand("doctor")],
     Annotated[List, tyro.conf.subcommand("list")],
 ]

@@ -80,6 +80,42 @@ def test_labels_are_those_of_a_search_of_the_definition(batch: dict[str, Any]) -
         assert labels[e].tolist() == expected
 
 
+@st.composite
+def _with_gaps(draw: st.DrawFn) -> dict[str, Any]:
+    """The same, with distances that were asked for and not told, at the end too, and infinite ones."""
+    batch = draw(_batches())
+    holes = st.sampled_from([None, None, math.nan, math.inf])
+
+    def hole(value: float) -> float:
+        other = draw(holes)
+        return value if other is None else other
+
+    batch["distance"] = [[hole(d) for d in row] for row in batch["distance"]]
+    batch["final"] = [hole(d) for d in batch["final"]]
+    return batch
+
+
+@given(_with_gaps())
+def test_a_distance_that_was_not_told_proves_nothing(batch: dict[str, Any]) -> None:
+    sigma, epsilon = batch["sigma"], batch["epsilon"]
+    labels = reference_queries(
+        torch.tensor(batch["asked"]),
+        torch.tensor(batch["distance"]),
+        torch.tensor(batch["final"]),
+        sigma=sigma,
+        epsilon=epsilon,
+        missing=True,
+    )
+    for e, (asked, distance, final) in enumerate(zip(batch["asked"], batch["distance"], batch["final"], strict=True)):
+        # The distances that are known, as (time, distance); the end is later than every step.
+        known = [(t, d) for t, (a, d) in enumerate(zip(asked, distance, strict=True)) if a and not math.isnan(d)]
+        later = known if math.isnan(final) else [*known, (len(asked), final)]
+        shrinks = [i for i, d in known if any(j > i and d >= sigma * other for j, other in later)]
+        good = not math.isnan(final) and final <= epsilon
+        expected = [not good and not any(i >= t for i in shrinks) for t in range(len(asked))]
+        assert labels[e].tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("asked", "distance", "final", "labels"),
     [

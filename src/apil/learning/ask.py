@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -81,6 +81,8 @@ class Guard:
             return _nothing(asked, self.box)
         try:
             answer = self._call(lambda: group.part.answer(seen, reference, asked, t))
+            if isinstance(answer, Answer) and answer.given is not None and not bool((asked & answer.given).any()):
+                return _nothing(asked, self.box)
             _check_form(answer, asked, self.box)
         except Exception as error:
             if self.on_error == "stop":
@@ -93,7 +95,8 @@ class Guard:
         if wrong.any():
             if self.on_error == "stop":
                 run, episode = wrong.nonzero()[0].tolist()
-                raise TeacherError(_complaint(group.name, answer, seen, self.box, run, episode), run, episode)
+                excused = replace(answer, distance=torch.where(unknown, 0.0, answer.distance))
+                raise TeacherError(_complaint(group.name, excused, seen, self.box, run, episode), run, episode)
             given = given & ~wrong
         return Answer(answer.action, answer.distance, answer.identity, given)
 

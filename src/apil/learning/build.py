@@ -25,7 +25,7 @@ from apil.rng import Streams
 from apil.tasks import TASK_MODELS, TASKS
 from apil.tasks.protocol import Task
 from apil.tasks.r2r.task import R2R
-from apil.teachers.committee import Committee, committee
+from apil.teachers.committee import teacher
 from apil.teachers.protocol import Teacher
 
 Part = TypeVar("Part")
@@ -64,9 +64,9 @@ def configure_torch() -> None:
     torch.set_flush_denormal(True)
 
 
-def committee_of(config: RunConfig) -> Committee:
+def committee_of(config: RunConfig) -> Teacher:
     """The teachers of a run."""
-    return committee(config.teacher, config.weights, config.selection)
+    return teacher(config.teacher, config.weights, config.selection)
 
 
 def stack_shape(config: RunConfig) -> tuple[Any, ...]:

@@ -29,9 +29,12 @@ def step_sums(episodes: Episodes) -> dict[str, Tensor]:
 class Meter:
     """Collects what happened since the last row. Rates average steps or episodes, never iterations."""
 
-    def __init__(self, runs: int) -> None:
+    def __init__(self, runs: int, costs: Tensor | None = None) -> None:
+        """`costs` [runs, K] are those of an answer by each member; None if every answer costs 1."""
         self.answers = torch.zeros(runs, dtype=torch.float64)
         self.unanswered = torch.zeros(runs, dtype=torch.float64)
+        self._costs = costs
+        self.cost = torch.zeros(runs, dtype=torch.float64)
         self._sums: dict[str, Tensor] = {}
         self._logs: dict[str, Tensor] = {}
         self._iterations = self._episodes = 0
@@ -41,6 +44,9 @@ class Meter:
         asked = episodes.asked.sum((1, 2)).double()
         self.answers += asked
         self.unanswered += episodes.unanswered.sum((1, 2))
+        if self._costs is not None:
+            of_step = self._costs.gather(1, episodes.identity.flatten(1)).view(episodes.identity.shape)
+            self.cost += torch.where(episodes.asked, of_step, 0.0).sum((1, 2))
         sums = {
             "asked": asked,
             "steps": episodes.live.sum((1, 2)).double(),
@@ -61,6 +67,8 @@ class Meter:
         """The sums of one run since the last row, for a checkpoint. Logs of other runs' query policies are left out, so
         that it does not depend on what else is in the stack."""
         named = {"meter.answers": self.answers, "meter.unanswered": self.unanswered}
+        if self._costs is not None:
+            named["meter.cost"] = self.cost
         named |= {f"meter.sums.{name}": value for name, value in self._sums.items()}
         named |= {f"meter.logs.{name}": value for name, value in self._logs.items() if not value[run].isnan()}
         counts = torch.tensor([self._iterations, self._episodes], dtype=torch.float64)
@@ -74,6 +82,8 @@ class Meter:
             return torch.cat([own.get(name, nothing) for own in saved])
 
         self.answers, self.unanswered = stacked("meter.answers"), stacked("meter.unanswered")
+        if "meter.cost" in saved[0]:
+            self.cost = stacked("meter.cost")
         self._iterations, self._episodes = (int(value) for value in saved[0]["meter.counts"].tolist())
         for kind, target in (("sums", self._sums), ("logs", self._logs)):
             prefix = f"meter.{kind}."
@@ -102,8 +112,15 @@ class Meter:
                 # NaN marks the log of another run's query policy: this run has no such figure.
                 **{name: values[run] for name, values in logs.items() if values[run] == values[run]},
                 **{name: int(values[run]) for name, values in counts.items()},
+                **self._paid(run),
                 "episodes": self._episodes,
             }
             for run in range(len(self.answers))
         ]
         return rows
+
+    def _paid(self, run: int) -> Row:
+        """The cost of all answers so far, where it is not simply their number."""
+        if self._costs is None or bool((self._costs[run] == 1).all()):
+            return {}
+        return {"cost": float(self.cost[run])}

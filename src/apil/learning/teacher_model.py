@@ -16,6 +16,8 @@ from apil.learning.group import take
 from apil.rng import Streams, race
 from apil.tasks.protocol import Task
 from apil.teachers.committee import Committee
+from apil.teachers.protocol import Teacher
+from apil.teachers.wrappers import committee_behind
 from apil.types import Observation, Reference
 from apil.uncertainty import split_entropy
 
@@ -101,8 +103,10 @@ def teacher_models(agents: Agents, episodes: int) -> list[dict[str, Any]]:
     - `identity_calibration_error`: mean gap between the believed and the true chance of each identity, over ten bins
       of belief, on the same states. None for a single teacher.
     - `identity_mean`, `identity_true`: mean belief and the committee's weights.
+
+    What teachers are is known of simulated committees alone; of others the figures that compare with it are None.
     """
-    committees = _committees(agents)
+    members, known = _members(agents), _committees(agents)
     contested = agents.task.contested()
     runs = len(agents.streams.seeds)
     everyone = Observation(contested.features.expand(runs, -1, -1), contested.valid.expand(runs, -1, -1))
@@ -113,26 +117,35 @@ def teacher_models(agents: Agents, episodes: int) -> list[dict[str, Any]]:
     watched = _watch(agents, episodes)
     return [
         {
-            "members": list(committees[run].members),
+            "members": members[run],
             "personas": agents.model.policy["persona"][run].tolist(),
             "persona_js": float(torch.stack(divergence).mean(0)[run]) if pairs else None,
-            "mixture_js": float(watched.mixture_js[run]),
-            "identity_calibration_error": float(watched.calibration_error[run]) if pairs else None,
+            "mixture_js": float(watched.mixture_js[run]) if known[run] else None,
+            "identity_calibration_error": float(watched.calibration_error[run]) if pairs and known[run] else None,
             "identity_mean": watched.belief[run].tolist(),
-            "identity_true": list(committees[run].weights),
+            "identity_true": list(getattr(known[run], "weights", ())),
         }
         for run in range(runs)
     ]
 
 
-def _committees(agents: Agents) -> list[Committee]:
-    """The committee of each run."""
+def _teachers(agents: Agents) -> list[Teacher]:
+    """The teachers of each run."""
     places = torch.arange(len(agents.streams.seeds))
-    of_run: dict[int, Committee] = {}
+    of_run: dict[int, Teacher] = {}
     for group in agents.teachers:
-        assert isinstance(group.part, Committee)
         of_run.update(dict.fromkeys(places[group.runs].tolist(), group.part))
     return [of_run[run] for run in range(len(places))]
+
+
+def _members(agents: Agents) -> list[list[str]]:
+    """The names of each run's teachers."""
+    return [list(teacher.members) for teacher in _teachers(agents)]
+
+
+def _committees(agents: Agents) -> list[Committee | None]:
+    """The simulated committee of each run; None where the truth about the teachers is not known."""
+    return [committee_behind(teacher) for teacher in _teachers(agents)]
 
 
 @dataclass(frozen=True)
@@ -145,7 +158,9 @@ class _Watched:
 def _watch(agents: Agents, episodes: int) -> _Watched:
     """Lets the agents act alone and compares what they believe in each state with the truth."""
     runs, teachers = len(agents.streams.seeds), agents.model.teachers
-    chance = torch.tensor([committee.weights for committee in _committees(agents)], dtype=torch.float64)
+    nothing = (0.0,) * teachers
+    weights = [committee.weights if committee else nothing for committee in _committees(agents)]
+    chance = torch.tensor(weights, dtype=torch.float64)
     divergence, steps = torch.zeros(runs, dtype=torch.float64), torch.zeros(runs, dtype=torch.float64)
     believed, actual, count = (torch.zeros(runs, _BINS, dtype=torch.float64) for _ in range(3))
     total_belief = torch.zeros(runs, teachers, dtype=torch.float64)
@@ -154,7 +169,9 @@ def _watch(agents: Agents, episodes: int) -> _Watched:
         reference = agents.task.reference(state)
         truth = torch.empty_like(step.belief.mean)
         for group in agents.teachers:
-            truth[group.runs] = _mixture(group.part, take(reference, group.runs))[0]
+            committee = committee_behind(group.part)
+            own = take(reference, group.runs) if committee else None
+            truth[group.runs] = _mixture(committee, own)[0] if own else step.belief.mean[group.runs]
         live = step.live.double()
         divergence.add_((jensen_shannon(step.belief.mean, truth).double() * live).sum(1))
         steps.add_(live.sum(1))

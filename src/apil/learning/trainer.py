@@ -15,6 +15,7 @@ from apil.learning.collect import Agents, collect
 from apil.learning.metrics import Meter, Row
 from apil.learning.state import weights
 from apil.learning.update import Learner
+from apil.teachers.protocol import costs_of
 
 
 class Trainer:
@@ -30,7 +31,7 @@ class Trainer:
         """The metrics of each run."""
         self._log = log
         self._learner = Learner(self.agents, configs[0].learning_rate, configs[0].warmup, configs[0].clip)
-        self._meter = Meter(len(configs))
+        self._meter = Meter(len(configs), _costs(self.agents))
         decay = configs[0].average
         self._average = Average(self.agents, decay) if decay else None
 
@@ -84,3 +85,11 @@ class Trainer:
                     view.copy_(own[name])
         self._meter.restore(saved)
         self.iteration = iteration
+
+
+def _costs(agents: Agents) -> Tensor | None:
+    """[runs, K]: what an answer of each member costs; None if every answer costs 1."""
+    costs = torch.ones(len(agents.streams.seeds), agents.model.teachers, dtype=torch.float64)
+    for group in agents.teachers:
+        costs[group.runs] = torch.tensor(costs_of(group.part), dtype=torch.float64)
+    return None if bool((costs == 1).all()) else costs

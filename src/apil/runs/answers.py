@@ -37,7 +37,8 @@ class AnswerBook:
     """The answers of one run.
 
     A row holds iteration, episode, step, the teacher's identity, its action (a list where it is a vector) and distance,
-    and the query policy that asked. A question that stayed without an answer has null for all three.
+    and the query policy that asked. A question that stayed without an answer has null for all three, an answer without
+    a distance null for that.
     """
 
     def __init__(
@@ -114,11 +115,10 @@ class AnswerBook:
 @lru_cache(maxsize=4096)
 def _tail(identity: int | None, action: int | tuple[float, ...] | None, distance: float | None, query: str) -> str:
     """The rest of a row; the same few come again and again on a board."""
-    numbers = (
-        "null" if distance is None else "1e999" if distance == math.inf else repr(distance)
-    )  # JSON has no infinity
+    # JSON has no infinity, and NaN is a distance that was not told.
+    told = "1e999" if distance == math.inf else "null" if distance is None or math.isnan(distance) else repr(distance)
     taken = list(action) if isinstance(action, tuple) else _null(action)
-    return f'{_null(identity)}, "action": {taken}, "distance": {numbers}, "query": "{query}"}}\n'
+    return f'{_null(identity)}, "action": {taken}, "distance": {told}, "query": "{query}"}}\n'
 
 
 def _null(value: int | None) -> int | str:
@@ -176,7 +176,7 @@ def _is_answer(row: Any, bounds: _Bounds) -> bool:
     if identity is None and action is None and distance is None:
         return True
     counts = type(identity) is int and 0 <= identity < bounds.teachers and bounds.allow(action)
-    return counts and isinstance(distance, float) and distance >= 0
+    return counts and (distance is None or (isinstance(distance, float) and distance >= 0))
 
 
 class AnswerBooks:
@@ -244,6 +244,6 @@ def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:
         for episode, row in rows.items():
             if row["action"] is not None:
                 answer.action[run, episode] = torch.tensor(row["action"])
-                answer.distance[run, episode] = row["distance"]
+                answer.distance[run, episode] = math.nan if row["distance"] is None else row["distance"]
                 answer.identity[run, episode] = row["identity"]
                 answer.given[run, episode] = True

@@ -88,6 +88,8 @@ def plan_r2r(
                 config = replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query))
                 cells.append(Cell(config))
     return cells
+
+
 def _gate(threshold: float | None, budget: float | None) -> dict[str, Any]:
     return {"threshold": threshold if budget is None else None, "budget": budget}
 

@@ -17,6 +17,7 @@ from apil.learning.teacher_model import expected_uncertainty
 from apil.runs.files import read_json, read_rows, write_json, write_text
 from apil.studies.plan import SPLITS, Cell
 from apil.studies.statistics import interval
+from apil.teachers.wrappers import committee_behind
 
 _FIGURES = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total")
 COLUMNS = ("task", "teacher", "query", "seed", "iteration", *_FIGURES, "answers")
@@ -183,7 +184,9 @@ def _teachers(results: Sequence[Result]) -> dict[str, Any]:
     task = make_task(first)
     samples = first.samples if first.expectation == "monte-carlo" else None
     starts = 1_000 if first.task == "r2r" else 20_000
-    teachers = {result.config.teacher: committee_of(result.config) for result in results}
+    found = {result.config.teacher: committee_behind(committee_of(result.config)) for result in results}
+    # An agent that has learned its teachers perfectly is known where the teachers are.
+    teachers = {name: committee for name, committee in found.items() if committee is not None}
     return {
         "expectations": [
             {"teacher": name, **expected_uncertainty(task, committee, episodes=starts)}

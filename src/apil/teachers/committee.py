@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from apil.errors import ApilError, unknown_name
 from apil.rng import Draws
 from apil.teachers import TEACHERS
+from apil.teachers.protocol import Teacher
 from apil.types import Answer, Observation, Reference
 
 Selection = Literal["episode", "query"]
@@ -124,11 +125,28 @@ def twodifdetm() -> Committee:
 
 
 def committee(spec: str, weights: Sequence[float] | None = None, selection: Selection | None = None) -> Committee:
-    """A committee by its registered name or as members joined by '+', for example 'first+last+uniform'.
+    """A committee of simulated members by its registered name or as members joined by '+': 'first+last+uniform'.
 
     Weights and selection are the committee's own if not given.
     """
-    base: Committee = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
-    if not weights:
-        weights = base.weights
-    return Committee(base.members, tuple(weights), selection or base.selection)
+    found = teacher(spec, weights, selection)
+    if not isinstance(found, Committee):
+        raise ApilError(f"'{spec}' is no committee of {', '.join(MEMBERS)}: give one of those.")
+    return found
+
+
+def teacher(spec: str, weights: Sequence[float] | None = None, selection: Selection | None = None) -> Teacher:
+    """Teachers by their registered name, or simulated members joined by '+'.
+
+    Weights and selection are the teachers' own if not given; only those who draw a member by weights can change them.
+    """
+    base: Any = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
+    if isinstance(base, Committee):
+        return Committee(base.members, tuple(weights or base.weights), selection or base.selection)
+    if not weights and selection is None:
+        found: Teacher = base
+        return found
+    if not hasattr(base, "reweighted"):
+        raise ApilError(f"Teacher '{spec}' chooses who answers by itself: leave weights and selection out.")
+    changed: Teacher = base.reweighted(weights or None, selection)
+    return changed

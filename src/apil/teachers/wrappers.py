@@ -10,6 +10,7 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.rng import Draws
+from apil.teachers.committee import Committee
 from apil.teachers.protocol import Session, Teacher, costs_of, may_miss_distances, told_end
 from apil.types import Answer, Observation, Reference
 
@@ -17,6 +18,13 @@ from apil.types import Answer, Observation, Reference
 def _share(name: str, value: float) -> None:
     if not 0 <= value <= 1:
         raise ApilError(f"{name} is {value:g}: give a probability from 0 to 1.")
+
+
+def committee_behind(teacher: Teacher) -> Committee | None:
+    """The simulated committee whose actions and names reach the learner as they are; None where that is not known."""
+    while isinstance(teacher, NoisyDistance):
+        teacher = teacher.teacher
+    return teacher if isinstance(teacher, Committee) else None
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,9 @@ class GymnasiumTask:
         self.success_distance = success_distance
         self.actions, self.action_names, self.box = actions.count, action_names, actions.box
         self.layout = layout
+        self.observation_space, self.action_space = layout.space, actions.space
+        self.to_environment = actions.taken
+        """[n] long or [n, numbers] float -> a batch of actions of the environment."""
         self.state_size = layout.size
         self.encoder = encoder
         self._make, self._vectorise, self._actions = make, vectorise, actions

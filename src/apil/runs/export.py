@@ -1,0 +1,148 @@
+"""Episodes of a trained agent as a Minari dataset: per step who acted, whether it asked, which teacher, the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from apil.errors import ApilError
+from apil.learning.collect import Agents, Step, collect
+from apil.learning.evaluate import CHUNK
+from apil.runs.files import make_folder
+from apil.tasks.protocol import Task
+from apil.teachers.recorded import dataset_folder, require_minari
+from apil.types import Episodes
+
+
+def export_episodes(
+    agents: Agents,
+    where: str | Path,
+    episodes: int,
+    *,
+    about: Mapping[str, Any] | None = None,
+    progress: Callable[[int], None] = lambda episodes: None,
+) -> Path:
+    """Writes `episodes` episodes of a stack of one, with help where its query policy asks for it; returns the folder.
+
+    `where` is a dataset id ('maze/apil-v0') or a folder; see `apil.teachers.recorded.dataset_folder`. `about` goes into
+    the dataset's metadata.
+
+    Observations and actions are those of the environment, or state vectors and action numbers in a built-in task. The
+    reward is 1 at the end of an episode that reached the goal, else 0. Everything else is in `infos`: see
+    `apil.teachers.recorded.RecordedEpisode`.
+    """
+    folder = dataset_folder(where)
+    if folder.exists() and any(folder.iterdir()):
+        raise ApilError(f"{folder} is not empty: choose another place for the dataset.")
+    storage = _new(folder, where, agents, about or {})
+    for place in range(0, episodes, CHUNK):
+        count = min(CHUNK, episodes - place)
+        storage.update_episodes(_batch(agents, place // CHUNK, count))
+        progress(place + count)
+    return folder
+
+
+def _new(folder: Path, where: str | Path, agents: Agents, about: Mapping[str, Any]) -> Any:
+    minari = require_minari()
+    from minari.dataset.minari_storage import MinariStorage
+
+    make_folder(folder)
+    task = agents.task
+    seen, actions = _spaces(task)
+    try:
+        # Minari loses its files under a relative path.
+        storage = MinariStorage.new((folder / "data").resolve(), seen, actions, jpeg_encoding=False)
+    except ImportError as error:
+        raise ApilError(f"{error}: pip install -c constraints.txt 'apil[minari]'.") from error
+    group = agents.teachers[0]
+    storage.update_metadata(
+        {
+            "dataset_id": str(where) if str(folder) != str(where) else f"{task.name}/{folder.name}-v0",
+            "minari_version": minari.__version__,
+            "algorithm_name": agents.queries[0].name,
+            "description": f"Episodes of an agent in {task.name}, taught by {group.name}, exported by apil.",
+            "apil": json.dumps({"members": list(group.part.members), "actions": list(task.action_names), **about}),
+        }
+    )
+    return storage
+
+
+def _spaces(task: Task[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    """The spaces of the environment, or those of state vectors and action numbers."""
+    own = getattr(task, "observation_space", None)
+    if own is not None:
+        return own, task.action_space  # type: ignore[attr-defined]
+    features = task.contested().features.shape[2:]
+    return spaces.Box(-np.inf, np.inf, features, np.float32), spaces.Discrete(task.actions)
+
+
+def _batch(agents: Agents, number: int, count: int) -> Iterator[Any]:
+    """The episodes of one batch as Minari buffers."""
+    task = agents.task
+    seen: list[list[Any]] = []
+
+    def look(state: Any) -> None:
+        situations = task.reference(state).situations
+        features = task.observe(state).features[0]
+        shown = [
+            features[e].numpy() if situations is None else situations.observation(0, e) for e in range(len(features))
+        ]
+        seen.append(shown)
+
+    def watch(state: Any, step: Step) -> None:
+        look(state)
+
+    played = collect(agents, number, count, "helped", "export/", watch=watch, ended=look)
+    for e in range(count):
+        steps = int(played.live[0, e].sum())
+        yield _buffer(task, played, e, steps, [seen[t][e] for t in range(steps + 1)])
+
+
+def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Sequence[Any]) -> Any:
+    from minari.data_collector import EpisodeBuffer
+
+    asked, fired = played.asked[0, e, :steps], (played.asked | played.unanswered)[0, e, :steps]
+    taken, told = played.taken[0, e, :steps], played.action[0, e, :steps]
+    follows = asked if taken.dim() == 1 else asked.unsqueeze(-1)
+    success = bool(played.success[0, e])
+    last = np.arange(steps) == steps - 1
+    ended = success or steps < task.horizon
+    return EpisodeBuffer(
+        observations=_stacked(seen),
+        actions=_as_taken(task, taken),
+        rewards=list((last & success).astype(np.float64)),
+        terminations=list(last & ended),
+        truncations=list(last & (not ended)),
+        infos={
+            "acted": asked.numpy(),
+            "fired": fired.numpy(),
+            "asked": asked.numpy(),
+            "teacher": torch.where(asked, played.identity[0, e, :steps], -1).numpy(),
+            "answers": _as_taken(task, torch.where(follows, told, taken)),
+            "distance": played.distance[0, e, :steps].double().numpy(),
+            "final_distance": float(played.final_distance[0, e]),
+        },
+    )
+
+
+def _as_taken(task: Task[Any], actions: Tensor) -> Any:
+    """[n] or [n, numbers]: actions as the environment has them."""
+    convert = getattr(task, "to_environment", None)
+    return actions.numpy() if convert is None else convert(actions)
+
+
+def _stacked(parts: Sequence[Any]) -> Any:
+    """Observations end to end, alone or in dicts and tuples."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {key: _stacked([part[key] for part in parts]) for key in first}
+    if isinstance(first, tuple):
+        return tuple(_stacked([part[place] for part in parts]) for place in range(len(first)))
+    return np.stack([np.asarray(part) for part in parts])

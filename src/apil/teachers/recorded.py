@@ -1,0 +1,149 @@
+"""Episodes in a Minari dataset: read back, and as a teacher made of demonstrations."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apil.errors import ApilError
+from apil.teachers.demonstrations import Demonstrations
+
+
+@dataclass(frozen=True)
+class RecordedEpisode:
+    """One episode of n steps, as it was exported."""
+
+    observations: Any
+    """n + 1 observations of the environment: an array, or a dict or tuple of arrays."""
+    actions: NDArray[Any]
+    """[n] or [n, numbers]: the actions taken."""
+    acted: NDArray[np.bool_]
+    """[n]: the action taken was the teacher's answer; otherwise the agent's own."""
+    fired: NDArray[np.bool_]
+    """[n]: the agent wanted to ask."""
+    asked: NDArray[np.bool_]
+    """[n]: it asked and was answered."""
+    teacher: NDArray[np.int64]
+    """[n]: who answered, as far as the agent was told; -1 where nobody did."""
+    answers: NDArray[Any]
+    """[n] or [n, numbers]: the teacher's action; the action taken where nobody answered."""
+    distance: NDArray[np.float64]
+    """[n]: the distance told, NaN where none was."""
+    success: bool
+    final_distance: float
+    """As told at the end."""
+
+
+STEPWISE = ("acted", "fired", "asked", "teacher", "answers", "distance")
+"""What a step has beside Minari's own fields; kept in its `infos`."""
+
+
+def require_minari() -> Any:
+    """The package; an error that says how to get it where it is missing."""
+    try:
+        import minari
+    except ImportError as error:
+        raise ApilError("Minari is not installed: pip install -c constraints.txt 'apil[minari]'.") from error
+    return minari
+
+
+def dataset_folder(where: str | Path) -> Path:
+    """The folder of a dataset: an id ends in a version ('maze/apil-v0') and lives under MINARI_DATASETS_PATH (else
+    ~/.minari/datasets); anything else, and whatever begins with '/' or '.', is a folder itself.
+    """
+    require_minari()
+    from minari.storage import get_dataset_path
+
+    text = str(where)
+    is_id = re.search(r"-v\d+$", text) is not None and not text.startswith(("/", ".", "~"))
+    return Path(get_dataset_path(text)) if is_id and isinstance(where, str) else Path(where).expanduser()
+
+
+def open_dataset(where: str | Path) -> Any:
+    """A Minari dataset on this machine; nothing is downloaded."""
+    minari = require_minari()
+    folder = dataset_folder(where)
+    if not (folder / "data").is_dir():
+        raise ApilError(f"There is no Minari dataset in {folder}: give an id under MINARI_DATASETS_PATH, or a folder.")
+    try:
+        return minari.MinariDataset((folder / "data").resolve())
+    except (ValueError, KeyError, OSError, ImportError) as error:
+        raise ApilError(f"The Minari dataset in {folder} cannot be read ({str(error).splitlines()[0]}).") from error
+
+
+def members(where: str | Path) -> tuple[str, ...]:
+    """The names of the teachers in a dataset that apil exported."""
+    told = open_dataset(where).storage.metadata.get("apil")
+    if told is None:
+        raise ApilError(f"The dataset {where} was not exported by apil: it does not say who taught.")
+    return tuple(json.loads(told)["members"])
+
+
+def read_episodes(where: str | Path) -> Iterator[RecordedEpisode]:
+    """The episodes of a dataset that apil exported, in their order."""
+    for episode in open_dataset(where).iterate_episodes():
+        infos = episode.infos or {}
+        if any(name not in infos for name in STEPWISE):
+            raise ApilError(f"The dataset {where} was not exported by apil: it does not say who acted and who asked.")
+        yield RecordedEpisode(
+            episode.observations,
+            episode.actions,
+            **{name: infos[name] for name in STEPWISE},
+            success=bool(episode.rewards[-1] > 0),
+            final_distance=float(infos["final_distance"]),
+        )
+
+
+def load_demonstrations(
+    where: str | Path,
+    *,
+    what: Literal["answers", "actions"] = "actions",
+    teacher: str | None = None,
+    within: float = math.inf,
+) -> Demonstrations:
+    """A Minari dataset as a member that answers as was demonstrated.
+
+    `what`: the actions that were taken, as every dataset has them, or the answers that the agent was given, of one
+    `teacher` by name or of all (datasets that apil exported). `within` is that of `Demonstrations`.
+    """
+    if what == "actions":
+        if teacher is not None:
+            raise ApilError(f"teacher is '{teacher}': only answers have one; use what='answers', or leave it out.")
+        pairs = [pair for episode in open_dataset(where).iterate_episodes() for pair in _taken(episode)]
+    else:
+        pairs = list(_answered(where, teacher))
+    if not pairs:
+        raise ApilError(f"The dataset {where} holds no {what} to learn from.")
+    return Demonstrations([seen for seen, _ in pairs], [action for _, action in pairs], within)
+
+
+def _taken(episode: Any) -> Iterator[tuple[Any, Any]]:
+    for t in range(len(episode.rewards)):
+        yield at(episode.observations, t), at(episode.actions, t)
+
+
+def _answered(where: str | Path, teacher: str | None) -> Iterator[tuple[Any, Any]]:
+    names = members(where)
+    if teacher is not None and teacher not in names:
+        raise ApilError(f"Nobody in the dataset {where} is called '{teacher}': there are {', '.join(names)}.")
+    for episode in read_episodes(where):
+        for t in np.flatnonzero(episode.asked).tolist():
+            if teacher is None or names[int(episode.teacher[t])] == teacher:
+                yield at(episode.observations, t), episode.answers[t]
+
+
+def at(parts: Any, t: int) -> Any:
+    """Step `t` of arrays that lead with the steps, alone or in dicts and tuples."""
+    if isinstance(parts, Mapping):
+        return {key: at(value, t) for key, value in parts.items()}
+    if isinstance(parts, tuple):
+        return tuple(at(value, t) for value in parts)
+    return parts[t]
