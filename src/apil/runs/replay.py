@@ -37,7 +37,7 @@ def frames(agents: Agents, episodes: int, first: int = 0) -> list[Frame]:
         def watch(state: Any, step: Step) -> None:
             if bool(step.live[0, 0]):
                 number = task.horizon - step.belief.remaining
-                caption = _caption(step, int(step.action[0, 0]), members, task.action_names)
+                caption = _caption(step, members, task.action_names)
                 asked = bool(step.asked[0, 0])
                 made.append(Frame(episode, number, task.picture(state, 0, 0), asked, caption))
 
@@ -51,14 +51,24 @@ def frames(agents: Agents, episodes: int, first: int = 0) -> list[Frame]:
     return made
 
 
-def _caption(step: Step, action: int, members: list[str], names: tuple[str, ...]) -> str:
-    chance = float(step.belief.mean[0, 0, action])
+def _caption(step: Step, members: list[str], names: tuple[str, ...]) -> str:
+    did, chance = _deed(step, names)
     if not bool(step.asked[0, 0]):
-        return f"agent: {names[action]} (its chance {chance:.2f})"
+        return f"agent: {did} (its {chance})"
     identity = int(step.answer.identity[0, 0])
     distance = float(step.answer.distance[0, 0])
     who = f"teacher {identity} ({members[identity]})"
-    return f"asked; {who}: {names[action]}, {distance:g} to go (agent's chance {chance:.2f})"
+    return f"asked; {who}: {did}, {distance:g} to go (agent's {chance})"
+
+
+def _deed(step: Step, names: tuple[str, ...]) -> tuple[str, str]:
+    """The executed action, and what the agent thinks of it."""
+    action, mean = step.action[0, 0], step.belief.mean[0, 0]
+    if step.belief.drawn is None:
+        return names[int(action)], f"chance {float(mean[int(action)]):.2f}"
+    numbers = ", ".join(f"{value:.2f}" for value in action.tolist())
+    spread = ", ".join(f"{value:.2f}" for value in mean[len(action) :].tolist())
+    return f"[{numbers}]", f"deviation [{spread}], scaled"
 
 
 def save_movie(shown: list[Frame], path: Path) -> None:

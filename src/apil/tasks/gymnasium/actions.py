@@ -44,22 +44,23 @@ class Actions:
 
     def learned(self, action: Any) -> Tensor:
         """An element of the space as the learner has it: [] long or [numbers] float."""
+        element = action
         if self.box is None and isinstance(action, np.ndarray) and action.ndim == 0:
-            action = action[()]
+            element = action[()]
         if self.box is not None:
             try:
-                action = np.asarray(action, dtype=self.space.dtype).reshape(self.space.shape or ())
+                element = np.asarray(action, dtype=self.space.dtype).reshape(self.space.shape or ())
             except (TypeError, ValueError):
                 raise self._outside(action) from None
-        if not self.space.contains(action):
+        if not self.space.contains(element):
             raise self._outside(action)
         if self.box is None:
-            return torch.tensor(int(action) - self._start)
-        flat = torch.from_numpy(np.asarray(action, dtype=np.float32).flatten())
+            return torch.tensor(int(element) - self._start)
+        flat = torch.from_numpy(np.asarray(element, dtype=np.float32).flatten())
         return flat.clamp(self.box.low, self.box.high)
 
     def _outside(self, action: Any) -> ApilError:
-        told = " ".join(repr(action).split())
+        told = str(action.tolist() if isinstance(action, np.ndarray) else repr(action))
         return ApilError(f"action {told[:80]} is not in the action space {self.space} of '{self._owner}'")
 
 
