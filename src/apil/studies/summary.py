@@ -9,13 +9,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from apil.learning.build import committee_of
+from apil.learning.build import committee_of, make_task
 from apil.learning.metrics import PARTS, Row
 from apil.learning.teacher_model import expected_uncertainty
 from apil.runs.files import read_json, read_rows, write_json, write_text
 from apil.studies.plan import Cell
 from apil.studies.statistics import interval
-from apil.tasks import TASKS
 
 _FIGURES = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total")
 COLUMNS = ("task", "teacher", "query", "seed", "iteration", *_FIGURES, "answers")
@@ -51,8 +50,8 @@ def _mean(rows: Sequence[Row], figure: str, weight: str) -> float:
     return float(sum(row[figure] * row[weight] for row in rows) / sum(row[weight] for row in rows))
 
 
-def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[str, Any]]) -> None:
-    """Writes all records of the study into `out` from the run folders under `out/runs`."""
+def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[str, Any]]) -> list[Result]:
+    """Writes all records of the study into `out` from the run folders under `out/runs`; returns the finished runs."""
     results = [Result(cell, out / "runs") for cell in cells]
     main = [result for result in results if result.cell.samples is None]
     sampling = [result for result in results if result.cell.samples is not None]
@@ -64,6 +63,7 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
     write_json(out / "summary.json", _summary(main))
     write_json(out / "teachers.json", _teachers(main))
     write_json(out / "thresholds.json", thresholds)
+    return results
 
 
 def _write_or_remove(path: Path, results: Sequence[Result], columns: Sequence[str]) -> None:
@@ -81,7 +81,8 @@ def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
     writer.writerow(columns)
     keys = ("task", "teacher", "query", "seed")
     for result in sorted(results, key=lambda r: (*[getattr(r.config, key) for key in keys], r.cell.folder)):
-        named = {key: getattr(result.config, key) for key in keys} | {"samples": result.cell.samples}
+        named = {key: getattr(result.config, key) for key in keys}
+        named |= {"samples": result.cell.samples, "query": result.cell.query}
         for row in result.rows:
             writer.writerow([_shown((named | row).get(column)) for column in columns])
     return text.getvalue()
@@ -97,7 +98,7 @@ def _by(results: Sequence[Result]) -> list[tuple[tuple[str, str], list[Result]]]
     """The results of each (teacher, query), over seeds."""
 
     def key(result: Result) -> tuple[str, str]:
-        return result.config.teacher, result.config.query
+        return result.config.teacher, result.cell.query
 
     return [(name, list(group)) for name, group in groupby(sorted(results, key=key), key=key)]
 
@@ -138,7 +139,7 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
 
 def _teachers(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0].config
-    task = TASKS.load(first.task)()
+    task = make_task(first)
     samples = first.samples if first.expectation == "monte-carlo" else None
     teachers = {result.config.teacher: committee_of(result.config) for result in results}
     return {
@@ -154,7 +155,7 @@ def _teachers(results: Sequence[Result]) -> dict[str, Any]:
         "models": [
             {
                 "teacher": result.config.teacher,
-                "query": result.config.query,
+                "query": result.cell.query,
                 "seed": result.config.seed,
                 **result.evaluation["teacher_model"],
             }
