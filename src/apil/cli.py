@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from pathlib import Path
 from shlex import join, quote
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,6 @@ from apil.teachers import TEACHERS
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from apil.runs.calibration import Calibration
     from apil.studies.plan import Cell
 
 
@@ -273,9 +272,14 @@ def _evaluate_r2r(command: Evaluate) -> None:
 
 def study(command: Study) -> None:
     """`apil study`"""
+    if command.task.endswith(".toml"):
+        own_study(command)
+        return
     from apil.runs.calibration import load_calibration, threshold_of
     from apil.runs.files import locked, make_folder
     from apil.studies.folder import claim_folder
+    from apil.studies.report import build_report
+    from apil.studies.summary import write_records
 
     typed = _command_line(command)
     command = _filled(command)
@@ -289,7 +293,13 @@ def study(command: Study) -> None:
         if command.task == "r2r":
             calibration["r2r"] = _r2r_thresholds(command, base, queries, out, calibration.get("r2r", {}))
         thresholds = {query: threshold_of(calibration, command.task, query) for query in queries}
-        _run_study(command, _study_cells(command, base, queries, thresholds), out, calibration)
+        cells = _study_cells(command, base, queries, thresholds)
+        assert command.episodes is not None
+        _run_cells(command, cells, out, command.episodes)
+        known = {query: entry for query, entry in calibration.get(command.task, {}).items() if query in queries}
+        write_records(cells, out, known)
+        build_report(out, command.workers)
+    _wrote(out, f"open {out / 'report.html'}")
 
 
 def _filled(command: Study) -> Study:
@@ -337,27 +347,63 @@ def _r2r_thresholds(
     return {**found, **known}
 
 
+_OF_THE_COMMAND = ("task", "out", "workers", "keep_old", "calibration")
+"""Options of `apil study` that a study file leaves to the command line."""
+
+
+def own_study(command: Study) -> None:
+    """`apil study FILE.toml`"""
+    from apil.runs.calibration import load_calibration
+    from apil.runs.files import locked, make_folder
+    from apil.studies.folder import claim_folder
+    from apil.studies.own import own_plan, read_own_study
+    from apil.studies.own_report import write_comparison, write_task
+
+    for option in fields(Study):
+        if option.name not in _OF_THE_COMMAND and getattr(command, option.name) != _usual(option):
+            name = option.name.replace("_", "-")
+            raise ApilError(f"--{name} does not go with a study file: set it in {command.task}.")
+    positive("workers", command.workers)
+    path = Path(command.task)
+    wanted = read_own_study(path)
+    calibration = load_calibration(command.calibration)
+    cells = {task.label: own_plan(wanted, task, calibration) for task in wanted.tasks}
+    out = command.out or Path("results") / path.stem
+    claim_folder(out, path.stem, _command_line(command))
+    with locked(out):
+        found = {}
+        for task in wanted.tasks:
+            folder = out / task.label
+            claim_folder(folder, task.label, _command_line(command))
+            make_folder(folder / "runs")
+            _run_cells(command, cells[task.label], folder, wanted.episodes)
+            found[task.label] = write_task(wanted, cells[task.label], folder, command.workers)
+        write_comparison(wanted, found, out, path.stem)
+    _wrote(out, f"open {out / 'report.html'}")
+
+
 def _command_line(command: Study) -> str:
     """What to type for this study again."""
     words = ["apil", "study", command.task]
     for option in fields(Study):
         value = getattr(command, option.name)
-        usual = option.default if option.default_factory is MISSING else option.default_factory()
-        if option.name not in ("task", "keep_old", "workers") and value != usual:
+        if option.name not in ("task", "keep_old", "workers") and value != _usual(option):
             name = "--" + option.name.replace("_", "-")
             many = value if isinstance(value, tuple) else [] if value is True else [value]
             words += [name, *map(str, many)]
     return join(words)
 
 
-def _run_study(command: Study, cells: list[Cell], out: Path, calibration: Calibration) -> None:
-    """Runs what is not finished of a study, and writes its tables, figures and report."""
-    from apil.studies.engine import run_cells, standing, work_of
-    from apil.studies.report import build_report
-    from apil.studies.summary import write_records
+def _usual(option: Field[Any]) -> Any:
+    """The default of an option."""
+    return option.default if option.default_factory is MISSING else option.default_factory()
 
-    assert command.episodes is not None
-    now = standing(cells, out / "runs", command.episodes)
+
+def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> None:
+    """Runs what is not finished of a study."""
+    from apil.studies.engine import run_cells, standing, work_of
+
+    now = standing(cells, out / "runs", episodes)
     if now.other_code and not command.keep_old:
         raise ApilError(
             f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code or versions than these "
@@ -380,20 +426,16 @@ def _run_study(command: Study, cells: list[Cell], out: Path, calibration: Calibr
     if strangers:
         print(f"Left alone: {len(strangers)} runs with other settings, for example {min(strangers)}")
     with _progress() as progress:
-        bar = progress.add_task(f"study {command.task}", total=max(1, work_of(now.todo)))
+        bar = progress.add_task(f"study {cells[0].config.task}", total=max(1, work_of(now.todo)))
         run_cells(
             now.todo,
             out / "runs",
-            command.episodes,
+            episodes,
             command.workers,
             lambda n: progress.advance(bar, n),
         )
         progress.update(bar, completed=max(1, work_of(now.todo)))
     print("Writing tables, figures and the report")
-    known = {query: entry for query, entry in calibration.get(command.task, {}).items() if query in command.queries}
-    write_records(cells, out, known)
-    build_report(out, command.workers)
-    _wrote(out, f"open {out / 'report.html'}")
 
 
 def _study_base(command: Study) -> RunConfig:

@@ -109,7 +109,7 @@ class Study:
     """Run every query policy with every teacher over several seeds; write tables, figures and a report."""
 
     task: tyro.conf.Positional[str]
-    """A task; see `apil list`."""
+    """A task; see `apil list`. Or a .toml file that describes a study of your own."""
     seeds: int | None = None
     """Runs of each query policy with each teacher; 5 if not given, on r2r 3."""
     out: Path | None = None

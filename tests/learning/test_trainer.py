@@ -17,6 +17,7 @@ from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES
 
 _THRESHOLDS = {"intrun": 0.1, "extrun": 0.002, "behvun": 0.1, "modlun": 0.002, "errpred": 0.4, "random": 0.3}
+_THRESHOLDS |= {"least-confidence": 0.3, "margin": 0.7, "entropy": 0.5, "variance": 0.001, "rnd": 0.01}
 _SAMPLES = (0, 1, 5, 20)
 """N1 of the runs of a stack in turn; 0 for the exact expectation."""
 
@@ -44,7 +45,7 @@ def _outcomes(configs: list[RunConfig]) -> list[Outcome]:
 
 @pytest.fixture(scope="module", params=[("grid", 40, 1), ("maze", 6, 3)], ids=["grid", "maze"])
 def three_ways(request: pytest.FixtureRequest) -> list[tuple[RunConfig, Outcome, Outcome, Outcome]]:
-    """Fourteen different runs, each trained alone, in one of two stacks, and in one stack of all."""
+    """Many different runs, each trained alone, in one of two stacks, and in one stack of all."""
     task, iterations, batch = request.param
     settings = {"task": task, "iterations": iterations, "batch": batch, "log_every": iterations // 3}
     queries = [*QUERY_POLICIES.names(), "apil", "dagger", "errpred", "random"]

@@ -103,7 +103,7 @@ _FAULTS: list[tuple[str, Callable[..., Any], str]] = [
     ("reference", _oracle(lambda r: replace(r, actions=r.actions.float())), "reference: actions is .*float32"),
     ("describe", lambda sound, *place: "two\nlines", "expected one line of text"),
     ("picture", lambda sound, *place: "a board", "picture returned str, expected a Picture"),
-]  # fmt: skip  # noqa: E501
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("method", "change", "message"), _FAULTS)

@@ -3,19 +3,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from toy_environments import Corridor, Shows
 from torch import Tensor, nn
+from toy_environments import Corridor, Shows
 
+import gymnasium
 from apil.errors import ApilError
 from apil.rng import Streams
 from apil.tasks import from_gymnasium
 from apil.tasks.gymnasium import Episode, GymnasiumTask
 from apil.tasks.gymnasium.layout import Layout, element
+from gymnasium import spaces
 
 SPACES = {
     "bounded": spaces.Box(-2.0, 6.0, (3,), np.float32),
@@ -187,7 +187,9 @@ def test_valid_actions_come_from_a_function_or_from_info() -> None:
     state = task.reset(_draws(1), 1)
     assert task.observe(state).valid.tolist() == [[[True, True]]]
     assert task.observe(task.step(state, torch.ones(1, 1).long())).valid.tolist() == [[[False, True]]]
-    task = from_gymnasium(Corridor, distance="success", horizon=3, valid_actions=lambda env: [False, False], name="hall")
+    task = from_gymnasium(
+        Corridor, distance="success", horizon=3, valid_actions=lambda env: [False, False], name="hall"
+    )
     with pytest.raises(ApilError, match=r"valid actions of the environment 'hall' are \[False, False\]"):
         task.reset(_draws(1), 1)
 
@@ -215,9 +217,7 @@ def test_teachers_see_the_observation_and_the_environment_of_their_episode() -> 
 
 def test_environments_in_processes_of_their_own_do_the_same() -> None:
     def walk(vectorise: Any) -> list[Tensor]:
-        task = from_gymnasium(
-            lambda: gymnasium.make("CartPole-v1"), distance="steps", horizon=30, vectorise=vectorise
-        )
+        task = from_gymnasium(lambda: gymnasium.make("CartPole-v1"), distance="steps", horizon=30, vectorise=vectorise)
         state = task.reset(_draws(1), 2)
         seen = []
         for t in range(30):

@@ -188,7 +188,12 @@ def test_simulated_members_answer_as_in_a_committee() -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(1.5, "answered '1.5'"), ("left", "answered 'left'"), (4, "from 0 to 3"), (np.array([1, 2]), "expected an action")],
+    [
+        (1.5, "answered '1.5'"),
+        ("left", "answered 'left'"),
+        (4, "from 0 to 3"),
+        (np.array([1, 2]), "expected an action"),
+    ],
 )
 def test_what_is_no_action_is_told_with_the_member_that_said_it(value: Any, told: str) -> None:
     with pytest.raises(MemberError, match=told) as caught:

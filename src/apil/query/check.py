@@ -113,7 +113,7 @@ def _decision(decision: Any, t: int) -> Iterator[str]:
 def _learning(policy: QueryPolicy) -> Iterator[str]:
     for value in policy.parameters.values():
         value.requires_grad_(True)
-    found = policy.loss(_episodes(3))
+    found: Any = policy.loss(_episodes(3))
     if found is None:
         if policy.parameters:
             yield "it has parameters, but loss returned None: return a QueryLoss, or have no parameters"
@@ -166,7 +166,7 @@ def _equal(some: list[Any], others: list[Any]) -> bool:
 
 
 def _global_state() -> tuple[Any, ...]:
-    return random.getstate(), torch.get_rng_state().numpy().tobytes(), np.random.get_state()[1].tobytes()  # type: ignore[index, union-attr]  # noqa: NPY002
+    return random.getstate(), torch.get_rng_state().numpy().tobytes(), np.random.get_state()[1].tobytes()  # type: ignore[index]  # noqa: NPY002
 
 
 def _shown(value: Any) -> str:

@@ -63,6 +63,7 @@ _TEACHER_STYLES = {
     "twodifdetm": _style("#0072b2", _DOT_DASHED, 1.8),
 }
 _OTHER_COLOURS = ("#117733", "#aa4499", "#661100", "#6699cc")
+_OTHER_DASHES: tuple[Any, ...] = ("-", _DASHED, _DOTTED, _DOT_DASHED)
 
 
 def _styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
@@ -70,7 +71,8 @@ def _styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
     if name in styles:
         return styles[name]
     others = [other for other in names if other not in styles]
-    return _style(_OTHER_COLOURS[others.index(name) % len(_OTHER_COLOURS)], width=1.2)
+    turn, place = divmod(others.index(name), len(_OTHER_COLOURS))
+    return _style(_OTHER_COLOURS[place], _OTHER_DASHES[turn % len(_OTHER_DASHES)], width=1.2)
 
 
 @dataclass(frozen=True)
@@ -260,6 +262,32 @@ def _success_curve(panel: Axes, curves: Curves, style: Style) -> None:
         _line(panel, bands(answers).mean, success, "_nolegend_", thin, shade=0.10)
 
 
+def draw_interactions(study: Study) -> Figure | None:
+    """Success in training against interactions, on a common grid of interactions."""
+    if not study.interactions:
+        return None
+    figure, panels = _panel_each(study.teachers, 2.6, "interactions so far", "success (share of episodes)")
+    for panel, teacher in zip(panels, study.teachers, strict=True):
+        limit = next(entry.area_to for entry in study.interactions if entry.teacher == teacher)
+        points = np.linspace(0.0, limit, 101)
+        for query in study.queries:
+            curves = study.metrics.where(teacher=teacher, query=query)
+            _, answers = curves.over_training("answers")
+            _, success = curves.over_training("success")
+            if answers.size:
+                style = _styled(query, _QUERY_STYLES, study.queries)
+                values = [_until_end(points, a, s) for a, s in zip(answers, success, strict=True)]
+                _line(panel, points, np.array(values), query, style)
+        panel.set_ylim(-0.04, 1.06)
+    _legend(figure, 4)
+    return figure
+
+
+def _until_end(points: Floats, answers: Floats, success: Floats) -> Floats:
+    """The curve of one run at some numbers of interactions; NaN where the run never got."""
+    return np.where(points <= answers[-1], np.interp(points, answers, success), np.nan)
+
+
 def _success_marker(panel: Axes, study: Study, teacher: str, query: str, colour: str) -> None:
     cell = study.cell(teacher, query)
     answers, success = cell.figure("answers"), cell.figure("success_alone")
@@ -374,6 +402,13 @@ PLATES = (
         "Markers, the result: success of the trained agent alone, against all answers it used. Lines: "
         "success during training, with the help asked for. Up and to the left is better.",
         draw_success_answers,
+    ),
+    Plate(
+        "figure_interactions",
+        "Success for interactions with the teachers",
+        "Success during training, with the help asked for, against the answers used so far, on a plain scale. A line "
+        "ends where its runs stopped asking. Up and to the left is better.",
+        draw_interactions,
     ),
     Plate(
         "figure_personas",

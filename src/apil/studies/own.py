@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from apil.config import RunConfig
+from apil.config import SCHEMA, RunConfig
 from apil.errors import ApilError, unknown_name
 from apil.learning.build import committee_of, make_task, require_threshold
 from apil.query import QUERY_POLICIES, needs_threshold
@@ -19,9 +20,9 @@ from apil.studies.plan import Cell
 _KEYS = ("tasks", "teachers", "rules", "seeds", "episodes", "baseline", "reach", "area_to", "costs", "settings")
 _RULE_KEYS = ("query", "label", "threshold", "budget", "options")
 _SETTINGS = tuple(
-    field.name
-    for field in fields(RunConfig)
-    if field.name not in ("task", "teacher", "query", "seed", "threshold", "budget", "query_options", "options")
+    each.name
+    for each in fields(RunConfig)
+    if each.name not in ("task", "teacher", "query", "seed", "threshold", "budget", "query_options", "options")
 )
 """Settings of a run that all runs of a study share."""
 
@@ -35,13 +36,13 @@ class Rule:
     query: str
     threshold: float | None = None
     budget: float | None = None
-    options: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    def how(self, config: RunConfig) -> str:
+    def how(self) -> str:
         """Where the gate of a run comes from, in one sentence."""
         if self.budget is not None:
             return "A budget, the share of training steps to ask on, in the place of a threshold."
-        return "Set in the study's file." if self.threshold is not None else "The default of the query policy."
+        return "Set in the study's file." if self.threshold is not None else "As calibrated, or its default."
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Task:
 class OwnStudy:
     """What a study file asks for."""
 
+    source: Path
+    """The file."""
     tasks: tuple[Task, ...]
     teachers: tuple[str, ...]
     rules: tuple[Rule, ...]
@@ -70,7 +73,7 @@ class OwnStudy:
     """Levels of success for which the interactions needed are told."""
     area_to: int | None = None
     """Interactions up to which the area under the curve is taken; those of the rule that asked most if not given."""
-    costs: Mapping[str, float] | None = None
+    costs: Mapping[str, float] = field(default_factory=dict)
     """The price of an answer, by member of a committee; 1 for who is not named."""
 
 
@@ -82,13 +85,20 @@ def read_own_study(path: Path) -> OwnStudy:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ApilError(f"{path} is not TOML: {error}.") from error
+    with _naming(path):
+        return _study(path, values)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Puts the file in front of what is wrong in it."""
     try:
-        return _study(values)
+        yield
     except ApilError as error:
         raise ApilError(f"{path}: {error}") from error
 
 
-def _study(values: dict[str, Any]) -> OwnStudy:
+def _study(path: Path, values: dict[str, Any]) -> OwnStudy:
     _known(values, _KEYS, "key")
     for key in ("tasks", "teachers", "rules"):
         if not isinstance(values.get(key), list) or not values[key]:
@@ -101,10 +111,10 @@ def _study(values: dict[str, Any]) -> OwnStudy:
     baseline = values.get("baseline", labels[0])
     if baseline not in labels:
         raise unknown_name("baseline", str(baseline), labels)
-    settings = _table(values, "settings")
-    _known(settings, _SETTINGS, "key of [settings]")
+    settings = {name: _setting(name, value) for name, value in _table(values, "settings").items()}
     plain = {name: _whole(values, name) for name in ("seeds", "episodes", "area_to") if name in values}
     return OwnStudy(
+        source=path,
         tasks=tuple(_task(entry, place) for place, entry in enumerate(values["tasks"], 1)),
         teachers=tuple(dict.fromkeys(_text(entry, "teachers") for entry in values["teachers"])),
         rules=rules,
@@ -114,6 +124,18 @@ def _study(values: dict[str, Any]) -> OwnStudy:
         costs={name: _cost(name, value) for name, value in _table(values, "costs").items()},
         **plain,
     )
+
+
+def _setting(name: str, value: Any) -> Any:
+    """A setting of all runs, as `RunConfig` takes it."""
+    if name not in _SETTINGS:
+        raise unknown_name("key of [settings]", name, _SETTINGS)
+    try:
+        config = RunConfig.from_json({"schema": SCHEMA, "task": "", "teacher": "", "query": "", name: value})
+    except ApilError as error:
+        told = f"'{name}' is {value!r:.60}: not a value of this setting" if "config" in str(error) else str(error)
+        raise ApilError(f"[settings]: {told}") from error
+    return getattr(config, name)
 
 
 def _known(table: Mapping[str, Any], allowed: Iterable[str], what: str) -> None:
@@ -191,37 +213,29 @@ def _levels(values: Any) -> tuple[float, ...]:
 
 def own_plan(study: OwnStudy, task: Task, calibration: Calibration) -> list[Cell]:
     """All runs of one task of a study."""
-    cells = []
-    for teacher, rule, seed in product(study.teachers, study.rules, range(study.seeds)):
-        cells.append(Cell(_config(study, task, teacher, rule, seed, calibration), label=rule.label))
-    return cells
+    with _naming(study.source):
+        return [
+            Cell(_config(study, task, teacher, rule, seed, calibration), label=rule.label)
+            for teacher, rule, seed in product(study.teachers, study.rules, range(study.seeds))
+        ]
 
 
 def _config(study: OwnStudy, task: Task, teacher: str, rule: Rule, seed: int, calibration: Calibration) -> RunConfig:
     threshold = rule.threshold
     if threshold is None and rule.budget is None:
         threshold = threshold_of(calibration, task.name, rule.query)
-    settings = {"iterations": 1000, "answers": True, **study.settings}
-    try:
-        RunConfig.from_json({"schema": 1, "task": task.name, "teacher": teacher, "query": rule.query, **settings})
-        config = RunConfig(
-            task=task.name,
-            teacher=teacher,
-            query=rule.query,
-            seed=seed,
-            threshold=threshold,
-            budget=rule.budget,
-            options=dict(task.options),
-            query_options=dict(rule.options or {}),
-            **settings,
-        )
-    except (ApilError, TypeError) as error:
-        raise ApilError(f"[settings] with rule '{rule.label}': {error}") from error
+    config = RunConfig(
+        task=task.name,
+        teacher=teacher,
+        query=rule.query,
+        seed=seed,
+        threshold=threshold,
+        budget=rule.budget,
+        options=dict(task.options),
+        query_options=dict(rule.options),
+    )
     made = make_task(config)
-    if "batch" not in settings:
-        config = replace(config, batch=made.batch)
-    if "epsilon" not in settings:
-        config = replace(config, epsilon=made.success_distance)
+    config = replace(config, **{"batch": made.batch, "epsilon": made.success_distance, **study.settings})
     committee_of(config)
     require_threshold(task.name, rule.query, threshold, rule.budget)
     return config

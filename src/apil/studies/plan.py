@@ -30,6 +30,13 @@ class Cell:
     config: RunConfig
     samples: str | None = None
     """Set for the runs that vary the number of samples: '1', '5', ... or 'exact'."""
+    label: str | None = None
+    """What the query policy is called in this study; its own name if not given."""
+
+    @property
+    def query(self) -> str:
+        """The query policy in tables and figures."""
+        return self.label or self.config.query
 
     @property
     def folder(self) -> str:

@@ -101,6 +101,29 @@ class Threshold:
 
 
 @dataclass(frozen=True)
+class Interactions:
+    """What one rule used of one teacher, and what came of it, over seeds."""
+
+    teacher: str
+    query: str
+    area_to: float
+    """Interactions up to which the area is taken."""
+    area: Estimate
+    """Mean success over these interactions: interquartile mean."""
+    success_alone: Estimate
+    """Interquartile mean."""
+    improvement: Estimate
+    """Probability of a higher success alone than the baseline's."""
+    needed: Mapping[float, tuple[Estimate, float]]
+    """By level of success: interactions until it was reached, and the share of the runs that did."""
+    answers: Mapping[str, Estimate]
+    """By member of the committee."""
+    cost: Mapping[str, Estimate]
+    """By member of the committee."""
+    total_cost: Estimate
+
+
+@dataclass(frozen=True)
 class Study:
     """Everything that a study recorded."""
 
@@ -123,6 +146,10 @@ class Study:
     """What was typed for the study; empty if it is not known."""
     models: tuple[TeacherModel, ...]
     thresholds: Mapping[str, Threshold]
+    interactions: tuple[Interactions, ...] = ()
+    """Success for interactions and costs, of a study of your own; empty for the paper's."""
+    baseline: str = ""
+    """The rule that the others of a study of your own are compared with."""
 
     @property
     def teachers(self) -> list[str]:
@@ -165,6 +192,7 @@ def read_study(folder: Path) -> Study:
 def _study(folder: Path) -> Study:
     summary = _json(folder / "summary.json")
     about_teachers = _json(folder / "teachers.json")
+    own = _json(folder / "interactions.json")
     seeds = summary["seeds"]
     return Study(
         task=summary["task"],
@@ -183,6 +211,23 @@ def _study(folder: Path) -> Study:
             query: Threshold(float(entry["threshold"]), entry["how"])
             for query, entry in _json(folder / "thresholds.json").items()
         },
+        interactions=tuple(_interactions(entry) for entry in own.get("entries", [])),
+        baseline=str(own.get("baseline", "")),
+    )
+
+
+def _interactions(entry: Mapping[str, Any]) -> Interactions:
+    return Interactions(
+        teacher=entry["teacher"],
+        query=entry["query"],
+        area_to=float(entry["area_to"]),
+        area=from_json(entry["area"]),
+        success_alone=from_json(entry["success_alone"]),
+        improvement=from_json(entry["improvement"]),
+        needed={float(each["level"]): (from_json(each), float(each["reached"])) for each in entry["needed"]},
+        answers={name: from_json(value) for name, value in entry["answers"].items()},
+        cost={name: from_json(value) for name, value in entry["cost"].items()},
+        total_cost=from_json(entry["total_cost"]),
     )
 
 

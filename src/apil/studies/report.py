@@ -206,6 +206,17 @@ dt { font-weight: 600; margin-top: .9rem; } dd { margin: .15rem 0 0; }
 """
 
 
+def document(title: str, sections: Iterable[str]) -> str:
+    """An HTML page that needs nothing from elsewhere."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(section for section in sections if section)
+        + "\n</body></html>\n"
+    )
+
+
 def page(study: Study, tables: Sequence[Table], figures: Rendered, out: str) -> str:
     """The whole report as one HTML page that needs nothing from elsewhere."""
     title = f"Learning from several teachers: the {study.task} study"
@@ -214,18 +225,12 @@ def page(study: Study, tables: Sequence[Table], figures: Rendered, out: str) -> 
         _introduction(study, out),
         _section("Main findings", _list(findings(study))),
         _section("Against the paper's numbers", _comparison(study)),
-        _section("Tables", "".join(_table(table) for table in tables)),
+        _section("Tables", "".join(map(table_html, tables))),
         _section("Figures", "".join(_figure(plate.name, plate.title, plate.caption, figures) for plate in PLATES)),
         _section("Thresholds in force", _thresholds(study)),
         _section("What differs from the paper, and why", _readings(study)),
     ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(section for section in sections if section)
-        + "\n</body></html>\n"
-    )
+    return document(title, sections)
 
 
 def _section(title: str, body: str) -> str:
@@ -269,7 +274,8 @@ def _comparison(study: Study) -> str:
     return f"<p>{html.escape(_nearest(study, distance))}</p>{_notes([note])}{_grid(grid)}"
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
+    """A table with its title and notes."""
     return f"<h3>{html.escape(table.title)}</h3>" + _notes(table.notes) + "".join(map(_grid, table.grids))
 
 

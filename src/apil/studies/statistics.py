@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -147,3 +147,104 @@ def principal_plane(groups: Sequence[Floats]) -> tuple[list[Floats], Floats]:
     shares = np.zeros(2)
     shares[:kept] = scale[:kept] ** 2 / max(float((scale**2).sum()), 1e-30)
     return np.split(places, np.cumsum([len(group) for group in groups])[:-1]), shares
+
+
+# Over several tasks and teachers: strata whose runs are resampled apart from each other.
+
+Strata = Sequence[Sequence[float] | Floats]
+"""The runs of each stratum, a task with a teacher; one figure a run."""
+
+
+def interquartile_mean(values: Sequence[float] | Floats) -> float:
+    """The mean of the middle half: a quarter of the values, rounded down, is cut at each end. NaN of no values.
+
+    Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021).
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64).ravel())
+    ordered = ordered[np.isfinite(ordered)]
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else math.nan
+
+
+def stratified_estimate(
+    strata: Strata,
+    statistic: Callable[[Sequence[Floats]], float] = lambda drawn: interquartile_mean(np.concatenate(drawn)),
+    *,
+    resamples: int = 2_000,
+    seed: int = BOOTSTRAP_SEED,
+) -> Estimate:
+    """A statistic of all strata, the interquartile mean unless told otherwise, with its 95 % percentile interval.
+
+    Runs are drawn with replacement within each stratum. Figures that are not finite are left out.
+    """
+    known = [np.asarray(values, dtype=np.float64) for values in strata]
+    known = [values[np.isfinite(values)] for values in known]
+    known = [values for values in known if values.size]
+    if not known:
+        return UNKNOWN
+    rng = np.random.default_rng(seed)
+    found = statistic(known)
+    drawn = [statistic([rng.choice(values, len(values)) for values in known]) for _ in range(resamples)]
+    low, high = np.quantile(drawn, ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2))
+    return Estimate(found, min(float(low), found), max(float(high), found))
+
+
+def improvement(ours: Strata, theirs: Strata, *, resamples: int = 2_000, seed: int = BOOTSTRAP_SEED) -> Estimate:
+    """The probability that a run of ours is better (higher) than one of theirs, with its 95 % interval.
+
+    P(X > Y) + P(X = Y) / 2 within each stratum (the Mann-Whitney statistic over the number of pairs), averaged over the
+    strata that both have. Both sides are resampled within each stratum.
+    """
+    if len(ours) != len(theirs):
+        raise ApilError(f"{len(ours)} strata cannot be compared with {len(theirs)}: give the same tasks and teachers.")
+    pairs = [(_finite(x), _finite(y)) for x, y in zip(ours, theirs, strict=True)]
+    pairs = [(x, y) for x, y in pairs if x.size and y.size]
+    if not pairs:
+        return UNKNOWN
+    rng = np.random.default_rng(seed)
+
+    def once(some: Sequence[tuple[Floats, Floats]]) -> float:
+        return float(np.mean([_superior(x, y) for x, y in some]))
+
+    found = once(pairs)
+    drawn = [once([(rng.choice(x, len(x)), rng.choice(y, len(y))) for x, y in pairs]) for _ in range(resamples)]
+    low, high = np.quantile(drawn, ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2))
+    return Estimate(found, min(float(low), found), max(float(high), found))
+
+
+def _finite(values: Sequence[float] | Floats) -> Floats:
+    column = np.asarray(values, dtype=np.float64)
+    return column[np.isfinite(column)]
+
+
+def _superior(x: Floats, y: Floats) -> float:
+    above, equal = x[:, None] > y[None, :], x[:, None] == y[None, :]
+    return float(above.mean() + equal.mean() / 2)
+
+
+# Curves of success against interactions with the teachers.
+
+
+def area_under(interactions: Floats, success: Floats, limit: float) -> float:
+    """The mean success over the first `limit` interactions: the area under the curve, over `limit`.
+
+    The curve joins its points; before the first it is as high as there, after the last it stays where it ended.
+    """
+    if not limit > 0:
+        return math.nan
+    knots = np.unique(np.clip(np.concatenate([[0.0, limit], interactions]), 0.0, limit))
+    heights = _curve_at(knots, interactions, success)
+    return float(((heights[1:] + heights[:-1]) / 2 * np.diff(knots)).sum() / limit)
+
+
+def _curve_at(points: Floats, interactions: Floats, success: Floats) -> Floats:
+    """The curve at some points; where rows share a number of interactions, the last of them counts."""
+    last = np.append(np.diff(interactions) > 0, True)
+    heights: Floats = np.interp(points, interactions[last], success[last])
+    return heights
+
+
+def needed(interactions: Floats, success: Floats, level: float) -> float:
+    """The interactions used when success first was at `level` or above; NaN where it never was."""
+    reached = np.flatnonzero(success >= level)
+    return float(interactions[reached[0]]) if reached.size else math.nan

@@ -68,8 +68,8 @@ def _mean(rows: Sequence[Row], figure: str, weight: str) -> float:
     return float(sum(row[figure] * row[weight] for row in rows) / sum(row[weight] for row in rows))
 
 
-def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[str, Any]]) -> None:
-    """Writes all records of the study into `out` from the run folders under `out/runs`."""
+def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[str, Any]]) -> list[Result]:
+    """Writes all records of the study into `out` from the run folders under `out/runs`; returns the finished runs."""
     results = [Result(cell, out / "runs") for cell in cells]
     main = [result for result in results if result.cell.samples is None]
     sampling = [result for result in results if result.cell.samples is not None]
@@ -81,6 +81,7 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
     write_json(out / "summary.json", _summary(main))
     write_json(out / "teachers.json", _teachers(main))
     write_json(out / "thresholds.json", thresholds)
+    return results
 
 
 def _write_or_remove(path: Path, results: Sequence[Result], columns: Sequence[str]) -> None:
@@ -98,7 +99,8 @@ def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
     writer.writerow(columns)
     keys = ("task", "teacher", "query", "seed")
     for result in sorted(results, key=lambda r: (*[getattr(r.config, key) for key in keys], r.cell.folder)):
-        named = {key: getattr(result.config, key) for key in keys} | {"samples": result.cell.samples}
+        named = {key: getattr(result.config, key) for key in keys}
+        named |= {"samples": result.cell.samples, "query": result.cell.query}
         for row in result.rows:
             writer.writerow([_shown((named | row).get(column)) for column in columns])
     return text.getvalue()
@@ -114,7 +116,7 @@ def _by(results: Sequence[Result]) -> list[tuple[tuple[str, str], list[Result]]]
     """The results of each (teacher, query), over seeds."""
 
     def key(result: Result) -> tuple[str, str]:
-        return result.config.teacher, result.config.query
+        return result.config.teacher, result.cell.query
 
     return [(name, list(group)) for name, group in groupby(sorted(results, key=key), key=key)]
 
@@ -201,7 +203,7 @@ def _teachers(results: Sequence[Result]) -> dict[str, Any]:
         "models": [
             {
                 "teacher": result.config.teacher,
-                "query": result.config.query,
+                "query": result.cell.query,
                 "seed": result.config.seed,
                 **result.evaluation["teacher_model"],
             }

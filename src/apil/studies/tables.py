@@ -52,7 +52,11 @@ def _markdown_rows(grid: Grid) -> str:
 def all_tables(study: Study) -> list[Table]:
     """Every table that the records of the study allow."""
     tables = [uncertainty_table(study), queries_table(study)]
-    return [*tables, teachers_table(study)] if study.models else tables
+    if study.models:
+        tables.append(teachers_table(study))
+    if study.interactions:
+        tables += [interactions_table(study), costs_table(study)]
+    return tables
 
 
 def shown(figure: Estimate, decimals: int = 3) -> str:
@@ -200,6 +204,79 @@ def queries_table(study: Study) -> Table:
         _READ_INTERVALS,
     )
     return Table("table_queries", f"Questions asked and success, {study.task}", notes, tuple(grids))
+
+
+def interactions_table(study: Study) -> Table:
+    """What the interactions with the teachers bought, beside the baseline."""
+    levels = list(study.interactions[0].needed)
+    header = (
+        "rule",
+        "area under success",
+        *(f"interactions to {level:.0%}" for level in levels),
+        "success alone",
+        f"better than {study.baseline}",
+    )
+    grids = []
+    for teacher in study.teachers:
+        own = [entry for entry in study.interactions if entry.teacher == teacher]
+        rows = [
+            (
+                entry.query,
+                shown(entry.area),
+                *(_needed(*entry.needed[level]) for level in levels),
+                shown(entry.success_alone),
+                shown(entry.improvement, 2) if entry.query != study.baseline else NOTHING,
+            )
+            for entry in own
+        ]
+        grids.append(Grid(f"Teacher {teacher}, area over {own[0].area_to:,.0f} interactions", header, tuple(rows)))
+    notes = (
+        setting(study),
+        "An interaction is one answered question. Area: mean success in training, with the help that was asked for, "
+        "over so many interactions; a rule that asked fewer keeps its last success. Who asks at every step succeeds by "
+        "its teacher's hand: compare rules that ask equally often, or success alone.",
+        "Interactions to a level: used up when success in training first was there, over the runs that reached it; a "
+        "share in round brackets says how many did, where not all.",
+        "Area and success alone are interquartile means with 95 % bootstrap intervals.",
+        f"Better than {study.baseline}: the probability that a run of the rule has a higher success alone than a run "
+        f"of {study.baseline}; 0.5 is no difference.",
+    )
+    return Table("table_interactions", f"What the answers bought, {study.task}", notes, tuple(grids))
+
+
+def _needed(interactions: Estimate, reached: float) -> str:
+    if not interactions.known:
+        return "not reached"
+    return shown(interactions, 0) + ("" if reached == 1.0 else f" ({reached:.0%})")
+
+
+def costs_table(study: Study) -> Table:
+    """How many answers each member of a committee gave, and what they cost."""
+    grids = []
+    for teacher in study.teachers:
+        own = [entry for entry in study.interactions if entry.teacher == teacher and entry.answers]
+        if own:
+            members = list(own[0].answers)
+            header = ("rule", *(f"{m}: {what}" for m in members for what in ("answers", "cost")), "cost in all")
+            rows = [
+                (
+                    entry.query,
+                    *(
+                        shown(of[m], decimals)
+                        for m in members
+                        for of, decimals in ((entry.answers, 0), (entry.cost, 1))
+                    ),
+                    shown(entry.total_cost, 1),
+                )
+                for entry in own
+            ]
+            grids.append(Grid(f"Teacher {teacher}", header, tuple(rows)))
+    notes = (
+        setting(study),
+        "Answers over the whole training, and what they cost at the study's prices.",
+        _READ_INTERVALS,
+    )
+    return Table("table_costs", f"Cost by teacher, {study.task}", notes, tuple(grids))
 
 
 _MODEL_COLUMNS: tuple[tuple[str, Callable[[TeacherModel], float]], ...] = (
