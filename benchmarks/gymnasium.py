@@ -55,10 +55,11 @@ def of_gymnasium(vector: SyncVectorEnv[Any, Any], steps: int) -> float:
 
 def of_apil(task: GymnasiumTask, space: gymnasium.Space[Any], iteration: int, steps: int) -> float:
     """Steps a second through the task: reset, observe, step, done, as in the loop that collects episodes."""
+    streams = Streams([0])
     began, moved = time.process_time(), 0
     with torch.inference_mode():
         for batch in range(max(1, steps // task.horizon)):
-            state = task.reset(Streams([0]).draws("task", 1000 * iteration + batch), COUNT)
+            state = task.reset(streams.draws("task", 1000 * iteration + batch), COUNT)
             for _ in range(task.horizon):
                 moved += int((~task.done(state)).sum())
                 task.observe(state)

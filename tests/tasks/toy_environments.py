@@ -46,18 +46,17 @@ class Corridor(gymnasium.Env[Any, Any]):
 
 
 class Shows(gymnasium.Env[Any, Any]):
-    """Shows what it is told to, in a space that it is told, for `ends` steps; two actions, or those of a given space."""
+    """Shows what it is told to, in a space that it is told; two actions, or those of a given space."""
 
     def __init__(
         self,
         space: spaces.Space[Any],
         show: Callable[[Shows], Any] | None = None,
         action_space: spaces.Space[Any] | None = None,
-        ends: int | None = None,
     ) -> None:
         self.observation_space = space
         self.action_space = action_space or spaces.Discrete(2)
-        self.steps, self.ends = 0, ends
+        self.steps = 0
         self.show = show or (lambda env: env.drawn())
         self.taken: list[Any] = []
 
@@ -73,7 +72,7 @@ class Shows(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
         self.taken.append(action)
-        return self.show(self), 0.0, False, self.steps == self.ends, {}
+        return self.show(self), 0.0, False, False, {}
 
     def render(self) -> Any:
         return np.full((4, 5, 3), self.steps, np.uint8)

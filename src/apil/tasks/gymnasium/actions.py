@@ -36,11 +36,13 @@ class Actions:
     def taken(self, actions: Tensor) -> Any:
         """[n] long or [n, numbers] float -> a batch of actions of the environment."""
         if self.box is None:
-            return actions.numpy() + self._start
-        # Rounding to the space's own type must not step over a bound.
+            return actions.numpy() + self._start if self._start else actions.numpy()
         assert isinstance(self.space, spaces.Box)
-        shaped = actions.numpy().reshape(-1, *self.space.shape).astype(self.space.dtype)
-        return np.clip(shaped, self.space.low, self.space.high)
+        shaped = actions.numpy().reshape(-1, *self.space.shape)
+        if shaped.dtype == self.space.dtype:
+            return shaped
+        # Rounding to the space's own type must not step over a bound.
+        return np.clip(shaped.astype(self.space.dtype), self.space.low, self.space.high)
 
     def learned(self, action: Any) -> Tensor:
         """An element of the space as the learner has it: [] long or [numbers] float."""

@@ -17,6 +17,8 @@ from apil.tasks.gymnasium.layout import misfit
 
 ValidActions = Callable[["Episode"], ArrayLike]
 
+_CHECKED = 10
+"""Observations of an environment that are checked in full."""
 _NOTHING: dict[str, Any] = {}
 DISTANCE, DONE, VALID = 0, 1, 2
 """Places in the record of an episode; the valid actions are the last ones."""
@@ -42,6 +44,11 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Steps taken."""
     terminated: bool
     truncated: bool
+    over: bool
+    """Terminated or truncated."""
+    record: NDArray[np.float32]
+    """[2 + A]: distance, whether it is over, and which actions are valid; whoever gathers many may put a row of a larger
+    array in its place."""
 
     def __init__(
         self,
@@ -57,51 +64,58 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._name, self._distance, self._valid = name, distance, valid_actions
         self._space = env.observation_space
         self._shape = self._space.shape if isinstance(self._space, spaces.Box) else None
-        self._record = np.ones(VALID + actions)
-        record = spaces.Box(-np.inf, np.inf, self._record.shape, np.float64)
+        self.record = np.ones(VALID + actions, np.float32)
+        record = spaces.Box(-np.inf, np.inf, self.record.shape, np.float32)
         self.observation_space = spaces.Tuple((self._space, record))
-        self._new = True
+        self._masked = bool(actions)
+        self._to_check = _CHECKED
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode."""
         self.observation, self.info = self.env.reset(seed=seed, options=options)
         self.reward, self.total, self.steps = 0.0, 0.0, 0
-        self.terminated = self.truncated = False
-        self._check_observation()
+        self.terminated = self.truncated = self.over = False
+        self._look()
         self._account()
-        return (self.observation, self._record), _NOTHING
+        return (self.observation, self.record), _NOTHING
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step of an episode that is going on; one that has ended stays where it is."""
-        if not (self.terminated or self.truncated):
-            self.observation, reward, terminated, truncated, self.info = self.env.step(action)
-            self.reward = float(reward)
-            self.total += self.reward
-            self.steps += 1
-            self.terminated, self.truncated = bool(terminated), bool(truncated)
-            if self._new:
-                self._check_observation()
-                self._new = not (self.terminated or self.truncated)
-            elif self._shape is not None and getattr(self.observation, "shape", None) != self._shape:
-                raise misfit(self._name, self.observation, self._space)
-            self._account()
-        return (self.observation, self._record), 0.0, False, False, _NOTHING
+        """One step of an episode that is going on; one that is over stays where it is."""
+        if not self.over:
+            self.move(action)
+        return (self.observation, self.record), 0.0, False, False, _NOTHING
 
-    def _check_observation(self) -> None:
-        """In full at every reset and in the first episode; later ones are checked as a batch."""
-        if not self._space.contains(self.observation):
+    def move(self, action: Any) -> None:
+        """One step of an episode that is going on."""
+        self.observation, reward, terminated, truncated, self.info = self.env.step(action)
+        self.reward = reward = float(reward)
+        self.total += reward
+        self.steps += 1
+        self.terminated, self.truncated = bool(terminated), bool(truncated)
+        self.over = self.terminated or self.truncated
+        self._look()
+        self._account()
+
+    def _look(self) -> None:
+        """Checks the first observations in full; later ones are checked as a batch, which costs less."""
+        if self._to_check:
+            self._to_check -= 1
+            fits = self._space.contains(self.observation)
+        else:
+            fits = self._shape is None or getattr(self.observation, "shape", None) == self._shape
+        if not fits:
             raise misfit(self._name, self.observation, self._space)
 
     def _account(self) -> None:
-        self._record[DISTANCE] = self._checked_distance()
-        self._record[DONE] = self.terminated or self.truncated
-        if len(self._record) > VALID:
+        told = self._distance(self)
+        self.record[DISTANCE] = told if type(told) is float and told >= 0.0 else self._checked_distance(told)
+        self.record[DONE] = self.over
+        if self._masked:
             mask = self.info.get("action_mask") if self._valid is None else self._valid(self)
             if mask is not None:
-                self._record[VALID:] = self._checked_mask(mask)
+                self.record[VALID:] = self._checked_mask(mask)
 
-    def _checked_distance(self) -> float:
-        told = self._distance(self)
+    def _checked_distance(self, told: Any) -> float:
         try:
             distance = float(told)
         except (TypeError, ValueError):
@@ -115,9 +129,8 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _checked_mask(self, mask: ArrayLike) -> NDArray[np.bool_]:
         flags = np.asarray(mask)
-        actions = len(self._record) - VALID
-        ended = self.terminated or self.truncated
-        if flags.shape != (actions,) or not (ended or flags.any()):
+        actions = len(self.record) - VALID
+        if flags.shape != (actions,) or not (self.over or flags.any()):
             raise ApilError(
                 f"The valid actions of the environment '{self._name}' are {flags.tolist()} at step {self.steps}: "
                 f"expected {actions} truth values, at least one of them true."

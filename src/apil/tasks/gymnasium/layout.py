@@ -170,14 +170,14 @@ def _box_field(name: str, space: spaces.Box, start: int) -> Field:
     bounded = (np.abs(low) <= _WIDE) & (np.abs(high) <= _WIDE) & (high > low)
     middle = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0).astype(np.float32)
     factor = np.where(bounded, 2.0 / np.where(bounded, high - low, 1.0), 1.0).astype(np.float32)
-    wide = ~bounded
+    wide = np.flatnonzero(~bounded)
     limit = np.where(bounded, 1 + _ROUNDING, _LARGEST).astype(np.float32)
 
     def convert(batch: Any) -> NDArray[np.float32]:
         rows = _flat(batch)
         rows -= middle
         rows *= factor
-        if wide.any():
+        if len(wide):
             far = rows[:, wide]
             rows[:, wide] = np.copysign(np.log1p(np.abs(far)), far)
         return rows

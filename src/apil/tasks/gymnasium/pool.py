@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,62 +23,139 @@ from apil.tasks.gymnasium.layout import element
 Vectorise = Literal["sync", "async"]
 
 
-class Pool:
-    """`count` environments that take their steps together."""
+class Environments(Protocol):
+    """Environments that take their steps together."""
 
-    def __init__(self, make: Callable[[], Episode], count: int, vectorise: Vectorise) -> None:
+    def reset(self, seeds: list[int]) -> tuple[Any, NDArray[np.float32]]:
+        """New episodes; a batch of observations, and the records of the episodes [count, 2 + A]."""
+
+    def step(self, actions: Any) -> tuple[Any, NDArray[np.float32]]:
+        """One step of every episode that is going on."""
+
+    def environment(self, place: int) -> Episode:
+        """One environment, where they live in this process."""
+
+    def frame(self, place: int) -> NDArray[np.uint8] | None:
+        """A picture of one environment; None where it draws none."""
+
+    def close(self) -> None:
+        """Closes all of them."""
+
+
+class InTurn:
+    """One after the other in this process.
+
+    Does what `gymnasium.vector.SyncVectorEnv` does, without what a task does not read (rewards, infos), which takes as
+    long as a step of a small environment; and passes over episodes that are over.
+    """
+
+    def __init__(self, make: Callable[[], Episode], count: int) -> None:
+        self._envs = [make() for _ in range(count)]
+        first = self._envs[0]
+        self._space = first.env.observation_space
+        self._seen: Any = create_empty_array(self._space, count)
+        self._records = np.ones((count, len(first.record)), np.float32)
+        for env, row in zip(self._envs, self._records, strict=True):
+            env.record = row
+            if env.env.observation_space != self._space or env.action_space != first.action_space:
+                raise ApilError("make_env made environments of different spaces: they must all have the same.")
+
+    def reset(self, seeds: list[int]) -> tuple[Any, NDArray[np.float32]]:
+        """New episodes."""
+        for env, seed in zip(self._envs, seeds, strict=True):
+            env.reset(seed=seed)
+        return self._gathered()
+
+    def step(self, actions: Any) -> tuple[Any, NDArray[np.float32]]:
+        """One step of every episode that is going on."""
+        for env, action in zip(self._envs, actions, strict=True):
+            if not env.over:
+                env.move(action)
+        return self._gathered()
+
+    def _gathered(self) -> tuple[Any, NDArray[np.float32]]:
+        self._seen = concatenate(self._space, [env.observation for env in self._envs], self._seen)
+        return self._seen, self._records
+
+    def environment(self, place: int) -> Episode:
+        """One environment."""
+        return self._envs[place]
+
+    def frame(self, place: int) -> NDArray[np.uint8] | None:
+        """A picture of one environment; None where it draws none."""
+        env = self._envs[place]
+        return np.asarray(env.render(), dtype=np.uint8) if env.render_mode == "rgb_array" else None
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for env in self._envs:
+            env.close()
+
+
+class InProcesses:
+    """Each in a process of its own, by `gymnasium.vector.AsyncVectorEnv`."""
+
+    def __init__(self, make: Callable[[], Episode], count: int) -> None:
+        # The episodes never report an end, so nothing would start anew; DISABLED says so.
+        self._vector: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
+            [make] * count, copy=False, autoreset_mode=AutoresetMode.DISABLED
+        )
+
+    def reset(self, seeds: list[int]) -> tuple[Any, NDArray[np.float32]]:
+        """New episodes."""
+        seen, records = self._vector.reset(seed=list(seeds))[0]
+        return seen, records
+
+    def step(self, actions: Any) -> tuple[Any, NDArray[np.float32]]:
+        """One step of every episode that is going on."""
+        seen, records = self._vector.step(actions)[0]
+        return seen, records
+
+    def environment(self, place: int) -> Episode:
+        """Refused."""
+        raise ApilError(
+            "An environment of an asynchronous task lives in another process and cannot be looked at: use "
+            "vectorise='sync', or a teacher that needs the observation alone."
+        )
+
+    def frame(self, place: int) -> NDArray[np.uint8] | None:
+        """A picture of one environment; None where it draws none."""
+        frames = self._vector.render() if self._vector.render_mode == "rgb_array" else None
+        return None if frames is None else np.asarray(frames[place], dtype=np.uint8)
+
+    def close(self) -> None:
+        """Ends the processes."""
+        if not self._vector.closed:
+            self._vector.close()
+
+
+class Pool:
+    """`count` environments, and what they showed last."""
+
+    def __init__(self, make: Callable[[], Episode], space: spaces.Space[Any], count: int, vectorise: Vectorise) -> None:
+        """`space` is that of the observations."""
         self.count = count
         self.clock = 0
         """Counts resets and steps: what was observed before the last one is gone."""
-        makers = [make] * count
-        # The episodes never report an end, so nothing would start anew; DISABLED says so.
-        self._vector: SyncVectorEnv[Any, Any] | AsyncVectorEnv[Any, Any] = (
-            SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-            if vectorise == "sync"
-            else AsyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.DISABLED)
-        )
+        self.environments: Environments = InTurn(make, count) if vectorise == "sync" else InProcesses(make, count)
+        self._space = space
         self._seen: Any = None
 
-    def reset(self, seeds: Sequence[int]) -> tuple[Any, NDArray[np.float64]]:
-        """New episodes; a batch of observations and the records of the episodes, [count, 2 + A]."""
+    def reset(self, seeds: list[int]) -> tuple[Any, NDArray[np.float32]]:
+        """New episodes."""
         self.clock += 1
-        self._seen, records = self._vector.reset(seed=list(seeds))[0]
+        self._seen, records = self.environments.reset(seeds)
         return self._seen, records
 
-    def step(self, actions: Any) -> tuple[Any, NDArray[np.float64]]:
+    def step(self, actions: Any) -> tuple[Any, NDArray[np.float32]]:
         """One step of every episode that is going on."""
         self.clock += 1
-        self._seen, records = self._vector.step(actions)[0]
+        self._seen, records = self.environments.step(actions)
         return self._seen, records
 
     def observation(self, place: int) -> Any:
         """What one environment showed last: a copy."""
-        space = self._vector.single_observation_space
-        assert isinstance(space, spaces.Tuple)
-        return element(self._seen, space.spaces[0], place)
-
-    def environment(self, place: int) -> Episode:
-        """One environment, where they live in this process."""
-        if isinstance(self._vector, AsyncVectorEnv):
-            raise ApilError(
-                "An environment of an asynchronous task lives in another process and cannot be looked at: use "
-                "vectorise='sync', or a teacher that needs the observation alone."
-            )
-        env: Any = self._vector.envs[place]
-        assert isinstance(env, Episode)
-        return env
-
-    def frame(self, place: int) -> NDArray[np.uint8] | None:
-        """A picture of one environment; None where it draws none."""
-        if self._vector.render_mode != "rgb_array":
-            return None
-        frames = self._vector.render()
-        return None if frames is None else np.asarray(frames[place], dtype=np.uint8)
-
-    def close(self) -> None:
-        """Closes all environments."""
-        if not self._vector.closed:
-            self._vector.close()
+        return element(self._seen, self._space, place)
 
 
 @dataclass(frozen=True)
@@ -97,11 +175,11 @@ class PoolSituations:
 
     def environment(self, run: int, episode: int) -> Episode:
         """The environment of the episode."""
-        return self._now().environment(int(self.places[run, episode]))
+        return self._now().environments.environment(int(self.places[run, episode]))
 
     def frame(self, run: int, episode: int) -> NDArray[np.uint8] | None:
         """A picture of the episode; None where the environment draws none."""
-        return self._now().frame(int(self.places[run, episode]))
+        return self._now().environments.frame(int(self.places[run, episode]))
 
     def action(self, action: Any) -> Tensor:
         """An element of the action space as the learner has it."""
@@ -119,13 +197,13 @@ class PoolSituations:
             )
         return self.pool
 
-    def stepped(self, action: Tensor) -> tuple[PoolSituations, Any, NDArray[np.float64]]:
+    def stepped(self, action: Tensor) -> tuple[PoolSituations, Any, NDArray[np.float32]]:
         """The situations after `action`, what is observed and the records."""
         seen, records = self._now().step(self.actions.taken(action.flatten(0, 1)))
         return PoolSituations(self.pool, self.pool.clock, self.places, self.actions), seen, records
 
 
-def begun(pool: Pool, seeds: Tensor, actions: Actions) -> tuple[PoolSituations, Any, NDArray[np.float64]]:
+def begun(pool: Pool, seeds: Tensor, actions: Actions) -> tuple[PoolSituations, Any, NDArray[np.float32]]:
     """New episodes from `seeds` [runs, episodes]: the situations, what is observed and the records."""
     seen, records = pool.reset(seeds.flatten().tolist())
     return PoolSituations(pool, pool.clock, torch.arange(pool.count).view(seeds.shape), actions), seen, records

@@ -76,6 +76,7 @@ class GymnasiumTask:
         self.encoder = encoder
         self._make, self._vectorise, self._actions = make, vectorise, actions
         self._pools: dict[int, Pool] = {}
+        self._every = torch.ones(0, 0, 0, dtype=torch.bool)
 
     def reset(self, draws: Draws, episodes: int) -> GymnasiumState:
         """New episodes, each from a seed of its own."""
@@ -84,7 +85,7 @@ class GymnasiumTask:
         seeds = halves[:, 0] * 2**23 + halves[:, 1]
         count = draws.runs * episodes
         if count not in self._pools:
-            self._pools[count] = Pool(self._make, count, self._vectorise)
+            self._pools[count] = Pool(self._make, self.layout.space, count, self._vectorise)
         return self._state(*begun(self._pools[count], seeds, self._actions))
 
     def observe(self, state: GymnasiumState) -> Observation:
@@ -126,15 +127,24 @@ class GymnasiumTask:
     def close(self) -> None:
         """Closes all environments; a later reset opens new ones."""
         for pool in self._pools.values():
-            pool.close()
+            pool.environments.close()
         self._pools.clear()
 
-    def _state(self, situations: PoolSituations, seen: Any, records: NDArray[np.float64]) -> GymnasiumState:
+    def _state(self, situations: PoolSituations, seen: Any, records: NDArray[np.float32]) -> GymnasiumState:
+        # NumPy until the end: on a handful of numbers its operations cost less than torch's. What is kept is copied,
+        # since the environments write over their records at the next step.
         shape = situations.places.shape
-        told = torch.from_numpy(records.astype(np.float32)).view(*shape, -1)
-        valid = told[..., VALID:] != 0 if self.box is None else torch.ones(*shape, self.actions, dtype=torch.bool)
-        features = torch.from_numpy(self.layout.features(seen)).view(*shape, -1)
-        return GymnasiumState(features, valid, told[..., DISTANCE], told[..., DONE] != 0, situations)
+        features = torch.from_numpy(self.layout.features(seen).reshape(*shape, -1))
+        distance = torch.from_numpy(records[:, DISTANCE].reshape(shape).copy())
+        done = torch.from_numpy((records[:, DONE] != 0).reshape(shape))
+        valid = torch.from_numpy((records[:, VALID:] != 0).reshape(*shape, -1)) if self.box is None else self._all(shape)
+        return GymnasiumState(features, valid, distance, done, situations)
+
+    def _all(self, shape: torch.Size) -> Tensor:
+        """[runs, episodes, n]: continuous actions are all valid; made once."""
+        if self._every.shape[:2] != shape:
+            self._every = torch.ones(*shape, self.actions, dtype=torch.bool)
+        return self._every
 
 
 def from_gymnasium(
@@ -171,6 +181,8 @@ def from_gymnasium(
         name: for messages and tables; the environment's own if not given.
         action_names: a word for each action.
     """
+    if vectorise not in ("sync", "async"):
+        raise ApilError(f"vectorise is {vectorise!r}: give sync or async.")
     probe = make_env()
     try:
         name = name or name_of(probe)
