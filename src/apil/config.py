@@ -71,11 +71,11 @@ class RunConfig:
     average: float = 0.0
     """Decay of the moving average of the weights, which acts in evaluation; 0 for none. Early on the average is over
     all iterations so far. No part of it depends on how many iterations are to come."""
-    options: Mapping[str, Option] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict, hash=False)
     """Settings of the task and of its state encoder, by name; empty where a task has none."""
     budget: float | None = None
     """The share of the training steps that the query policy may ask on, in the place of a threshold."""
-    query_options: Mapping[str, Option] = field(default_factory=dict)
+    query_options: Mapping[str, Option] = field(default_factory=dict, hash=False)
     """Settings of the query policy, by name; empty where it has none."""
 
     def __post_init__(self) -> None:
