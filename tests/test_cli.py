@@ -187,7 +187,10 @@ _SMALL_STUDY = ("--seeds", "1", "--iterations", "2", "--episodes", "2", "--worke
         (("train", "--task", "gird", *_TINY), "Unknown task 'gird'. Did you mean 'grid'? Known: grid, maze, r2r."),
         (("train", "--teacher", "detmm", *_TINY), "Unknown teacher 'detmm'. Did you mean 'detm'? Known: detm, rand,"),
         (("train", "--teacher", "first+lst", *_TINY), "Unknown committee member 'lst'. Did you mean 'last'?"),
-        (("train", "--query", "appil", *_TINY), "Unknown query policy 'appil'. Did you mean 'apil'? Known: apil, bc,"),
+        (
+            ("train", "--query", "appil", *_TINY),
+            "Unknown query policy 'appil'. Did you mean 'apil'? Known: always, apil, bc,",
+        ),
         (("train", "--iterations", "0"), "iterations is 0"),
         (("train", "--iterations", "-3"), "iterations is -3"),
         (("train", "--batch", "0", *_TINY), "batch is 0"),
@@ -308,3 +311,16 @@ def test_a_calibration_is_found_kept_and_used(run: Run, tmp_path: Path) -> None:
     assert 0 < threshold < 1
     assert run("train", "--query", "random", *_TINY, "--calibration", path, "--out", "run").code == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["threshold"] == threshold
+
+
+def test_a_budget_and_the_options_of_a_rule_can_be_typed(run: Run, tmp_path: Path) -> None:
+    assert run("train", "--query", "entropy", "--budget", "0.25", *_TINY, "--out", "tenth").code == 0
+    config = json.loads((tmp_path / "tenth" / "config.json").read_text())
+    assert (config["budget"], config["threshold"]) == (0.25, None)
+    assert run("train", "--query", "every", "--query-options", "k=3", *_TINY, "--out", "clock").code == 0
+    assert json.loads((tmp_path / "clock" / "config.json").read_text())["query_options"] == {"k": 3}
+    _one_line(
+        run("train", "--query", "every", "--query-options", "k", *_TINY), "'k' is not an option: write name=value"
+    )
+    _one_line(run("train", "--query", "dagger", "--budget", "0.1", *_TINY), "'dagger' cannot keep a budget")
+    _one_line(run("train", "--query", "margin", *_TINY), "No threshold is known for 'margin' on 'grid'")

@@ -212,6 +212,7 @@ def _chance(policy: ScoredPolicy, belief: Belief) -> torch.Tensor:
 def test_the_loss_is_a_likelihood_at_every_live_step_asked_or_not(episodes: Episodes) -> None:
     policy = _policy()
     loss = policy.loss(episodes)
+    assert loss is not None
     runs, batch, horizon = episodes.asked.shape
     assert bool((episodes.live & ~episodes.asked).any())
     assert bool(loss.active.all())
@@ -247,7 +248,9 @@ def test_the_query_action_is_sampled(episodes: Episodes) -> None:
 def test_epsilon_and_gap_forgive_a_final_distance(episodes: Episodes) -> None:
     failed = replace(episodes, final_distance=torch.full_like(episodes.final_distance, 2.0))
     strict, near, gap = (
-        p.loss(failed).logs["no_progress"] for p in (_policy(), _policy(epsilon=2.0), _policy(gap=2.0))
+        found.logs["no_progress"]
+        for p in (_policy(), _policy(epsilon=2.0), _policy(gap=2.0))
+        if (found := p.loss(failed)) is not None
     )
     assert bool((strict > 0).all())
     assert torch.equal(near, torch.zeros(2))

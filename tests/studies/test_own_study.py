@@ -84,29 +84,20 @@ def test_a_study_that_is_run_again_keeps_its_runs(out: Path, capsys: pytest.Capt
     assert (out / "comparison.json").read_bytes() == before
 
 
-_RULE = """
-import apil
-from apil.query.scored import scored
-
-def shy(belief):
-    '''Asks when no action is likely.'''
-    return 1 - belief.mean.amax(-1)
-
-apil.register_query_policy("shy", scored(shy))
-"""
+_RULE = _EXAMPLE.parent / "own_rule.py"
 
 
 def test_a_rule_of_your_own_is_one_file_and_reaches_the_workers(tmp_path: Path) -> None:
-    (tmp_path / "rule.py").write_text(_RULE)
+    assert len(_RULE.read_text().splitlines()) <= 30
     (tmp_path / "study.toml").write_text(
         'tasks = ["grid"]\nteachers = ["detm", "twodifdetm"]\nseeds = 1\nepisodes = 2\n'
-        'rules = ["dagger", { query = "shy", budget = 0.3 }]\n[settings]\niterations = 3\nlog_every = 1\n'
+        'rules = ["dagger", { query = "part", budget = 0.3 }]\n[settings]\niterations = 3\nlog_every = 1\n'
     )
-    environment = {**os.environ, "APIL_PLUGINS": "rule.py"}
+    environment = {**os.environ, "APIL_PLUGINS": str(_RULE)}
     command = [sys.executable, "-m", "apil.cli", "study", "study.toml", "--out", "out", "--workers", "2"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "| shy@0.3 |" in (tmp_path / "out" / "grid" / "table_interactions.md").read_text()
+    assert "| part@0.3 |" in (tmp_path / "out" / "grid" / "table_interactions.md").read_text()
 
 
 # Mistakes.

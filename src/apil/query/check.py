@@ -130,11 +130,14 @@ def _learning(policy: QueryPolicy) -> Iterator[str]:
     if not found.loss.requires_grad:
         yield "its loss has no gradient: compute it from the parameters, without detach() or torch.no_grad()"
         return
-    gradients = torch.autograd.grad(found.loss.sum(), list(policy.parameters.values()), allow_unused=True)
+    gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+        found.loss.sum(), list(policy.parameters.values()), allow_unused=True
+    )
     for key, gradient in zip(policy.parameters, gradients, strict=True):
         if gradient is None:
             yield f"parameters['{key}'] has no part in the loss: it would never learn"
-        elif not bool(gradient.isfinite().all()):
+            continue
+        if not bool(gradient.isfinite().all()):
             yield f"the gradient of parameters['{key}'] has NaN or infinite entries"
 
 

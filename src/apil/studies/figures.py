@@ -404,13 +404,6 @@ PLATES = (
         draw_success_answers,
     ),
     Plate(
-        "figure_interactions",
-        "Success for interactions with the teachers",
-        "Success during training, with the help asked for, against the answers used so far, on a plain scale. A line "
-        "ends where its runs stopped asking. Up and to the left is better.",
-        draw_interactions,
-    ),
-    Plate(
         "figure_personas",
         "Learned persona vectors",
         "Each point is a member of a committee as one run knows it; a grey line joins the members of a "
@@ -429,3 +422,14 @@ PLATES = (
     ),
 )
 """All figures, in the order of the report."""
+
+OWN_PLATES = (
+    Plate(
+        "figure_interactions",
+        "Success for interactions with the teachers",
+        "Success during training, with the help asked for, against the answers used so far, on a plain scale. A line "
+        "ends where its runs stopped asking. Up and to the left is better.",
+        draw_interactions,
+    ),
+)
+"""Figures that only a study of your own has."""

@@ -214,28 +214,23 @@ def _levels(values: Any) -> tuple[float, ...]:
 def own_plan(study: OwnStudy, task: Task, calibration: Calibration) -> list[Cell]:
     """All runs of one task of a study."""
     with _naming(study.source):
+        base = RunConfig(task=task.name, teacher=study.teachers[0], query="never", options=dict(task.options))
+        made = make_task(base)
+        base = replace(base, **{"batch": made.batch, "epsilon": made.success_distance, **study.settings})
+        for teacher in study.teachers:
+            committee_of(replace(base, teacher=teacher))
+        gated = [(rule, _gated(base, rule, calibration)) for rule in study.rules]
         return [
-            Cell(_config(study, task, teacher, rule, seed, calibration), label=rule.label)
-            for teacher, rule, seed in product(study.teachers, study.rules, range(study.seeds))
+            Cell(replace(config, teacher=teacher, seed=seed), label=rule.label)
+            for teacher, (rule, config), seed in product(study.teachers, gated, range(study.seeds))
         ]
 
 
-def _config(study: OwnStudy, task: Task, teacher: str, rule: Rule, seed: int, calibration: Calibration) -> RunConfig:
+def _gated(base: RunConfig, rule: Rule, calibration: Calibration) -> RunConfig:
+    """The settings of the runs of a rule."""
     threshold = rule.threshold
     if threshold is None and rule.budget is None:
-        threshold = threshold_of(calibration, task.name, rule.query)
-    config = RunConfig(
-        task=task.name,
-        teacher=teacher,
-        query=rule.query,
-        seed=seed,
-        threshold=threshold,
-        budget=rule.budget,
-        options=dict(task.options),
-        query_options=dict(rule.options),
-    )
-    made = make_task(config)
-    config = replace(config, **{"batch": made.batch, "epsilon": made.success_distance, **study.settings})
-    committee_of(config)
-    require_threshold(task.name, rule.query, threshold, rule.budget)
-    return config
+        threshold = threshold_of(calibration, base.task, rule.query)
+    require_threshold(base.task, rule.query, threshold, rule.budget)
+    options = dict(rule.options)
+    return replace(base, query=rule.query, threshold=threshold, budget=rule.budget, query_options=options)

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from apil.runs.files import write_bytes
-from apil.studies.figures import PLATES, render
+from apil.studies.figures import OWN_PLATES, PLATES, Plate, render
 from apil.studies.paper import readings
 from apil.studies.records import Cell, Study, in_order, read_study
 from apil.studies.statistics import Estimate
@@ -45,7 +45,7 @@ def build_report(folder: Path, workers: int = 1) -> list[Path]:
     contents["report.html"] = page(study, tables, figures, out).encode()
     for name, data in contents.items():
         write_bytes(folder / name, data)
-    for plate in PLATES:
+    for plate in (*PLATES, *OWN_PLATES):
         for old in folder.glob(f"{plate.name}.*"):
             if old.name not in contents:
                 old.unlink()
@@ -54,11 +54,17 @@ def build_report(folder: Path, workers: int = 1) -> list[Path]:
 
 def _render_all(study: Study, workers: int) -> Rendered:
     """Drawing takes longer than all the rest, so the figures are shared out over processes."""
+    plates = _plates(study)
     if workers == 1:
-        return {plate.name: render(plate, study) for plate in PLATES}
+        return {plate.name: render(plate, study) for plate in plates}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        drawn = pool.map(render, PLATES, [study] * len(PLATES))
-        return {plate.name: formats for plate, formats in zip(PLATES, drawn, strict=True)}
+        drawn = pool.map(render, plates, [study] * len(plates))
+        return {plate.name: formats for plate, formats in zip(plates, drawn, strict=True)}
+
+
+def _plates(study: Study) -> Sequence[Plate]:
+    """The figures of a study, in the order of the report."""
+    return (*OWN_PLATES, *PLATES) if study.interactions else PLATES
 
 
 # What the figures say, in sentences.
@@ -226,7 +232,9 @@ def page(study: Study, tables: Sequence[Table], figures: Rendered, out: str) -> 
         _section("Main findings", _list(findings(study))),
         _section("Against the paper's numbers", _comparison(study)),
         _section("Tables", "".join(map(table_html, tables))),
-        _section("Figures", "".join(_figure(plate.name, plate.title, plate.caption, figures) for plate in PLATES)),
+        _section(
+            "Figures", "".join(_figure(plate.name, plate.title, plate.caption, figures) for plate in _plates(study))
+        ),
         _section("Thresholds in force", _thresholds(study)),
         _section("What differs from the paper, and why", _readings(study)),
     ]
