@@ -105,7 +105,7 @@ def test_turns_go_round_over_episodes_and_iterations_or_over_steps() -> None:
     members = {str(k): _constant(k) for k in range(3)}
     by_episode = Team(members, turn="rotate")
     said = [_ask(by_episode, episodes=4, iteration=i)[1].action[0].tolist() for i in range(3)]
-    assert sum(said, []) == [0, 1, 2] * 4
+    assert [action for batch in said for action in batch] == [0, 1, 2] * 4
     by_step = _ask(Team(members, turn="rotate", selection="query"), episodes=4)
     assert [answer.action[0].tolist() for answer in by_step] == [[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]]
 
@@ -188,7 +188,12 @@ def test_simulated_members_answer_as_in_a_committee() -> None:
 
 @pytest.mark.parametrize(
     ("value", "told"),
-    [(1.5, "answered '1.5'"), ("left", "answered 'left'"), (4, "from 0 to 3"), (np.array([1, 2]), "expected an action")],
+    [
+        (1.5, "answered '1.5'"),
+        ("left", "answered 'left'"),
+        (4, "from 0 to 3"),
+        (np.array([1, 2]), "expected an action"),
+    ],
 )
 def test_what_is_no_action_is_told_with_the_member_that_said_it(value: Any, told: str) -> None:
     with pytest.raises(MemberError, match=told) as caught:

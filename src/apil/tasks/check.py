@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -78,10 +79,8 @@ def check_task(task: Task[Any]) -> None:
         problems.add(message, message)
     problems.tell()
     before = global_random_state()
-    try:
+    with suppress(GivenUp):
         _check_walks(task, problems)
-    except GivenUp:
-        pass
     if global_random_state() != before:
         problems.add("global", "it touches global random state (torch, numpy.random or random): use the draws")
     problems.tell()
@@ -121,7 +120,9 @@ def _check_walks(task: Task[Any], problems: Problems) -> None:
     for t, (one, two, single) in enumerate(zip(first.seen, again.seen, alone.seen, strict=True)):
         where = "reset" if t == 0 else f"step {t}"
         if any(not torch.equal(a, b) for a, b in zip(one, two, strict=True)):
-            problems.add("repeat", f"{where} is not the same with the same draws and actions: all chance is in the draws")
+            problems.add(
+                "repeat", f"{where} is not the same with the same draws and actions: all chance is in the draws"
+            )
             return
         if any(not torch.equal(a[1:], b) for a, b in zip(one, single, strict=True)):
             problems.add("alone", f"{where} of a run is not the same alone as beside another run")
