@@ -32,8 +32,13 @@ def test_teams_and_lies_are_sound() -> None:
         Member("b", Drift("first", "last", lambda time: 0.5)),
         Member("c", "last", available=lambda time: 0.5),
     ]
-    for settings in ({}, {"selection": "query", "absence": "query"}, {"turn": "rotate", "substitute": False}):
-        team = Team(people, **settings)  # type: ignore[arg-type]
+    rules: list[dict[str, Any]] = [
+        {},
+        {"selection": "query", "absence": "query"},
+        {"turn": "rotate", "substitute": False},
+    ]
+    for settings in rules:
+        team = Team(people, **settings)
         apil.check_teacher(team, Maze())
         apil.check_teacher(Anonymous(NoisyIdentity(NoisyDistance(team, 0.5, 1.0, 0.5, 0.2), 0.3)), Maze())
 

@@ -180,7 +180,7 @@ def test_the_command_line_exports_a_run(tmp_path: Path) -> None:
 def test_what_cannot_be_read_is_told(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(ApilError, match="There is no Minari dataset in"):
         load_demonstrations(tmp_path)
-    with pytest.raises(ApilError, match="Nobody in the dataset .* is called 'lst': there are first, last"):
+    with pytest.raises(ApilError, match=r"Nobody in the dataset .* is called 'lst': there are first, last"):
         load_demonstrations(exported, what="answers", teacher="lst")
     with pytest.raises(ApilError, match="only answers have one"):
         load_demonstrations(exported, teacher="last")

@@ -83,5 +83,5 @@ def test_demonstrations_that_cannot_be_are_refused(
 
 
 def test_demonstrations_of_another_task_are_told() -> None:
-    with pytest.raises(ApilError, match="observations of 2 numbers, and this task shows 1"):
+    with pytest.raises(ApilError, match="was shown with observations of 2 numbers, and this"):
         _answer(Demonstrations([[0.0, 1.0]], [0]), [[0.0]])

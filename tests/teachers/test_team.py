@@ -105,7 +105,7 @@ def test_turns_go_round_over_episodes_and_iterations_or_over_steps() -> None:
     members = {str(k): _constant(k) for k in range(3)}
     by_episode = Team(members, turn="rotate")
     said = [_ask(by_episode, episodes=4, iteration=i)[1].action[0].tolist() for i in range(3)]
-    assert sum(said, []) == [0, 1, 2] * 4
+    assert [action for batch in said for action in batch] == [0, 1, 2] * 4
     by_step = _ask(Team(members, turn="rotate", selection="query"), episodes=4)
     assert [answer.action[0].tolist() for answer in by_step] == [[0, 1, 2, 0], [1, 2, 0, 1], [2, 0, 1, 2]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,10 +68,8 @@ def check_teacher(teacher: Teacher, task: Task[Any]) -> None:
         problems.add(message, message)
     problems.tell()
     before = global_random_state()
-    try:
+    with suppress(GivenUp):
         _check_lessons(teacher, task, problems)
-    except GivenUp:
-        pass
     if global_random_state() != before:
         problems.add(
             "global", "it touches global random state (torch, numpy.random or random): use the rng or the draws"

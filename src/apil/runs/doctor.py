@@ -41,6 +41,9 @@ def examine(folder: Path) -> Iterator[Finding]:
         found = _version(name)
         told = found or "not installed; would enable: make test (pip install -c constraints.txt -e '.[dev]')"
         yield Finding(name, found is not None, told, needed=False)
+    minari = _version("minari")
+    told = minari or "not installed; would enable: apil export (pip install -c constraints.txt -e '.[minari]')"
+    yield Finding("minari", minari is not None, told, needed=False)
     ffmpeg = shutil.which("ffmpeg")
     told = "found" if ffmpeg else "not installed; would enable: apil replay --out FILE.mp4 (a .gif needs nothing)"
     yield Finding("ffmpeg", ffmpeg is not None, told, needed=False)

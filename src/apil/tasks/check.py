@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -78,10 +79,8 @@ def check_task(task: Task[Any]) -> None:
         problems.add(message, message)
     problems.tell()
     before = global_random_state()
-    try:
+    with suppress(GivenUp):
         _check_walks(task, problems)
-    except GivenUp:
-        pass
     if global_random_state() != before:
         problems.add("global", "it touches global random state (torch, numpy.random or random): use the draws")
     problems.tell()
@@ -161,7 +160,7 @@ def random_action(task: Task[Any], seen: Observation, chance: Draws) -> Tensor:
 
 def _look(task: Task[Any], problems: Problems, state: Any, shape: tuple[int, int], t: int) -> tuple[Tensor, ...]:
     """Features, valid actions, distance and done of a state, their forms checked."""
-    seen = problems.attempt("observe", lambda: task.observe(state))
+    seen: Any = problems.attempt("observe", lambda: task.observe(state))
     distance = problems.attempt("distance", lambda: task.distance(state))
     done = problems.attempt("done", lambda: task.done(state))
     if not isinstance(seen, Observation):
@@ -214,7 +213,7 @@ def _check_distance(task: Task[Any], problems: Problems, distance: Tensor, done:
 def _check_reference(
     task: Task[Any], problems: Problems, state: Any, seen: Observation, distance: Tensor, live: Tensor, t: int
 ) -> None:
-    reference = problems.attempt("reference", lambda: task.reference(state))
+    reference: Any = problems.attempt("reference", lambda: task.reference(state))
     if not isinstance(reference, Reference):
         problems.add("reference", f"reference returned {type(reference).__name__}, expected a Reference")
         return
@@ -248,7 +247,7 @@ def _check_words(task: Task[Any], problems: Problems, state: Any) -> None:
     told = problems.attempt("describe", lambda: task.describe(state, 0, 0))
     if not isinstance(told, str) or "\n" in told:
         problems.add("describe", f"describe returned {told!r}, expected one line of text")
-    shown = problems.attempt("picture", lambda: task.picture(state, 0, 0))
+    shown: Any = problems.attempt("picture", lambda: task.picture(state, 0, 0))
     if not isinstance(shown, Picture):
         problems.add("picture", f"picture returned {type(shown).__name__}, expected a Picture")
     contested = problems.attempt("contested", task.contested)

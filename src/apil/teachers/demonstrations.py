@@ -25,7 +25,7 @@ class Demonstrations:
     """
 
     def __init__(self, observations: Sequence[Any], actions: Sequence[Any], within: float = math.inf) -> None:
-        """`observations` and `actions` as the environment has them, one each a step; state vectors in a built-in task."""
+        """`observations` and `actions` as the environment has them (state vectors in a built-in task), one a step."""
         if len(observations) != len(actions) or len(actions) == 0:
             raise ApilError(
                 f"{len(observations)} observations and {len(actions)} actions are no demonstrations: give as many of "
@@ -53,7 +53,7 @@ class Demonstrations:
         here = flat(question.seen(run, episode))
         if here.shape != self._states.shape[1:]:
             raise ApilError(
-                f"was demonstrated with observations of {self._states.shape[1]} numbers, and this task shows {len(here)}"
+                f"was shown with observations of {self._states.shape[1]} numbers, and this task shows {len(here)}"
             )
         far = np.sqrt(np.square(self._states - here).sum(-1))
         if not self._actions.is_floating_point():

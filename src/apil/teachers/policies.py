@@ -40,7 +40,7 @@ class Question:
         return [(run, episode) for run, episode in self.who.nonzero().tolist()]
 
     def seen(self, run: int, episode: int) -> Any:
-        """What the environment showed: its own observation, or the state vector [F] of a built-in task, to read only."""
+        """What the environment showed: its own observation, or the state vector [F] of a built-in task (read only)."""
         if self.reference.situations is not None:
             return self.reference.situations.observation(run, episode)
         seen = self.observation.features[run, episode].numpy()
