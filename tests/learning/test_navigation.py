@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def _ndtw(walked: list[str], annotated: list[str], metres: dict[tuple[str, str],
 
 def _plain(walked: list[str], annotated: list[str], goal: str) -> dict[str, float]:
     metres = _metres()
-    length = sum(metres[a, b] for a, b in zip(walked, walked[1:], strict=False))
+    length = sum(metres[a, b] for a, b in pairwise(walked))
     error, shortest = metres[walked[-1], goal], metres[walked[0], goal]
     success = float(error <= NEAR)
     ratio = 1.0 if max(length, shortest) == 0 else shortest / max(length, shortest)
@@ -170,7 +171,7 @@ def test_a_walker_without_eyes_is_as_good_as_published(
 
 
 def _agents(data: Path, query: str, teacher: str = "detm") -> Agents:
-    sizes = {"width": 8, "heads": 2, "data": str(data)}
+    sizes: dict[str, str | int] = {"width": 8, "heads": 2, "data": str(data)}
     return build([RunConfig("r2r", teacher, query, hidden=8, models=2, persona=4, threshold=0.0, options=sizes)])
 
 

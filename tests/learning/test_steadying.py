@@ -54,11 +54,11 @@ def test_averaging_changes_what_is_evaluated_and_not_what_is_trained() -> None:
         averaged.step()
         seen.append({name: value.double() for name, value in weights(plain.agents, 0).items()})
     assert plain.rows == averaged.rows
-    seen = [{name: value.clone() for name, value in each.items()} for each in seen]
     last = weights(averaged.trained_agents(), 0)
     for name, value in last.items():
         # Eight iterations are fewer than 1 / (1 - 0.9): all of them count alike.
-        torch.testing.assert_close(value.double(), torch.stack([each[name] for each in seen]).mean(0), atol=1e-6, rtol=0)
+        mean = torch.stack([each[name] for each in seen]).mean(0)
+        torch.testing.assert_close(value.double(), mean, atol=1e-6, rtol=0)
 
 
 def test_rising_rate_and_cut_gradients_are_those_of_torch() -> None:
