@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from made_up_r2r import made_up_files, write_folder
 
 from apil.learning.build import configure_torch
 from apil.tasks.r2r.compile import compile_world
+from apil.tasks.r2r.houses_folder import write_houses
 from apil.tasks.r2r.world import World
 
 # A slow machine is no failure.
@@ -40,3 +42,17 @@ def r2r_raw() -> Path:
 def r2r_world(r2r_raw: Path, tmp_path_factory: pytest.TempPathFactory) -> World:
     """The real world, compiled."""
     return World.open(compile_world(r2r_raw, tmp_path_factory.mktemp("r2r"), lambda stage, done, total: None))
+
+
+@pytest.fixture(scope="session")
+def made_up_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The two small houses of `made_up_r2r`, compiled."""
+    folder = tmp_path_factory.mktemp("made_up")
+    raw = write_folder(folder / "raw", made_up_files())
+    return compile_world(raw, folder, lambda stage, done, total: None)
+
+
+@pytest.fixture(scope="session")
+def houses_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three generated houses, compiled: two to train in, one unseen."""
+    return write_houses(tmp_path_factory.mktemp("houses") / "three", 3, 0, lambda stage, done, total: None)

@@ -77,6 +77,9 @@ class InstructionSizes:
         for name in ("width", "text_layers", "step_layers", "heads", "words"):
             if getattr(self, name) < 1:
                 raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name)}: give a number above 0.")
+        for name in ("branch_dropout", "word_dropout", "view_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name):g}: give a rate from 0 to below 1.")
         if self.width % self.heads:
             raise ApilError(f"width {self.width} is not a multiple of heads {self.heads}: choose one that is.")
         for name in self.features.split(","):

@@ -114,7 +114,8 @@ class R2R:
         scans = torch.tensor(sorted(set(scan.tolist())))
         if not 1 <= self._held_out < len(scans):
             raise ApilError(
-                f"held-out is {self._held_out}: give 1 to {len(scans) - 1} of the {len(scans)} train scans."
+                f"held-out is {self._held_out}: give 0 (none) to {len(scans) - 1}, since there are {len(scans)} train "
+                "scans."
             )
         kept_out = scans[torch.arange(self._held_out) * len(scans) // self._held_out]
         return (torch.isin(scan, kept_out) == held_out).nonzero().squeeze(-1) + self._first("train")

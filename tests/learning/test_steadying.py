@@ -1,0 +1,99 @@
+"""What steadies training: averaged weights, a rate that rises, and gradients that are cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from apil.config import RunConfig
+from apil.learning.average import Average
+from apil.learning.build import build
+from apil.learning.state import weights
+from apil.learning.trainer import Trainer
+from apil.learning.update import _cut
+from apil.nn import StackedAdam
+
+
+def _random(*shape: int, seed: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("decay", [0.9, 0.5])
+def test_the_average_is_over_all_at_first_and_then_forgets(decay: float) -> None:
+    agents = build([RunConfig("maze", "twodifdetm", "apil", seed=seed) for seed in (1, 2)])
+    average = Average(agents, decay)
+    views = [weights(agents, run) for run in (0, 1)]
+    expected = [{name: torch.zeros(value.shape, dtype=torch.float64) for name, value in own.items()} for own in views]
+    for iteration in range(1, 31):
+        for run, own in enumerate(views):
+            for number, (name, value) in enumerate(own.items()):
+                value.copy_(_random(*value.shape, seed=iteration + 100 * number + 10_000 * run))
+                # A plain mean as long as it forgets faster than the moving average would.
+                keep = min(decay, (iteration - 1) / iteration)
+                expected[run][name] = keep * expected[run][name] + (1 - keep) * value.double()
+        average.add(iteration)
+    for run in (0, 1):
+        found = average.of_run(run)
+        assert set(found) == {f"average.{name}" for name in views[run]}
+        for name, value in expected[run].items():
+            torch.testing.assert_close(found[f"average.{name}"].double(), value, atol=1e-5, rtol=0)
+    average.apply()
+    for run in (0, 1):
+        for name, value in expected[run].items():
+            torch.testing.assert_close(views[run][name].double(), value, atol=1e-5, rtol=0)
+
+
+def test_averaging_changes_what_is_evaluated_and_not_what_is_trained() -> None:
+    config = RunConfig("maze", "detm", "bc", seed=1, iterations=8, batch=3, log_every=1)
+    plain, averaged = Trainer([config]), Trainer([replace(config, average=0.9)])
+    seen = []
+    for _ in range(8):
+        plain.step()
+        averaged.step()
+        seen.append({name: value.double() for name, value in weights(plain.agents, 0).items()})
+    assert plain.rows == averaged.rows
+    last = weights(averaged.trained_agents(), 0)
+    for name, value in last.items():
+        # Eight iterations are fewer than 1 / (1 - 0.9): all of them count alike.
+        mean = torch.stack([each[name] for each in seen]).mean(0)
+        torch.testing.assert_close(value.double(), mean, atol=1e-6, rtol=0)
+
+
+def test_rising_rate_and_cut_gradients_are_those_of_torch() -> None:
+    runs, warmup, length, rate = 3, 10, 1.0, 0.01
+    shapes = {"w": (4, 3), "b": (3,)}
+    stacked = {name: _random(runs, *shape, seed=1) for name, shape in shapes.items()}
+    own = [[value[run].clone().requires_grad_() for value in stacked.values()] for run in range(runs)]
+    peers = [torch.optim.Adam(parameters, lr=rate) for parameters in own]
+    rising = [torch.optim.lr_scheduler.LambdaLR(peer, lambda done: min(1.0, (done + 1) / warmup)) for peer in peers]
+    adam = StackedAdam(stacked, rate, warmup)
+    cut = 0
+    for iteration in range(30):
+        # Gradients of run 0 are always short, those of run 2 always long.
+        scale = torch.tensor([0.01, 0.3, 10.0]) * (1 + iteration % 3)
+        gradients = [
+            _random(runs, *shape, seed=iteration * 7 + n + 50) * scale.view(-1, *[1] * len(shape))
+            for n, shape in enumerate(shapes.values())
+        ]
+        for run in range(runs):
+            for parameter, gradient in zip(own[run], gradients, strict=True):
+                parameter.grad = gradient[run].clone()
+            cut += float(torch.nn.utils.clip_grad_norm_(own[run], length)) > length
+            peers[run].step()
+            rising[run].step()
+        _cut(gradients, length)
+        adam.step(gradients, torch.ones(runs, dtype=torch.bool))
+    assert 30 < cut < 60
+    for run in range(runs):
+        for mine, theirs in zip(stacked.values(), own[run], strict=True):
+            # torch divides by a norm to which it adds 1e-6; steps of 0.01 in single precision.
+            torch.testing.assert_close(mine[run].detach(), theirs.detach(), atol=5e-6, rtol=0)
+
+
+def test_gradients_are_cut_run_by_run() -> None:
+    gradients = [torch.tensor([[3.0, 0.0], [0.3, 0.0]]), torch.tensor([[4.0], [0.4]])]
+    _cut(gradients, 1.0)
+    torch.testing.assert_close(gradients[0], torch.tensor([[0.6, 0.0], [0.3, 0.0]]))
+    torch.testing.assert_close(gradients[1], torch.tensor([[0.8], [0.4]]))
