@@ -135,9 +135,9 @@ def navigation_table(study: Study) -> Table:
         "Alone, nobody is asked; with help the teacher's action is executed wherever the query policy fires. All "
         "measures but success with help are of the agent alone.",
         "Success: the walk ends within 3 m of the goal. Oracle success: it ever comes that near. SPL: success weighted "
-        "by the shortest length over the length walked. nDTW: likeness to the annotated path, 1 is the same. Navigation "
-        "error: metres from the end to the goal along the shortest path. Query rate: share of the steps at which the "
-        "query policy fires.",
+        "by the shortest length over the length walked. nDTW: likeness to the annotated path, 1 is the same. "
+        "Navigation error: metres from the end to the goal along the shortest path. Query rate: share of the steps at "
+        "which the query policy fires.",
         _INTERVALS,
     )
     grids = tuple(_measures(study, split, teacher) for split in study.splits for teacher in study.teachers)
@@ -160,7 +160,7 @@ def ceiling_table(study: Study) -> Table:
     """What the teachers themselves reach."""
     notes = (
         f"Each teacher is followed at every step of every episode of {study.splits[0]}: its own success and final "
-        "distance. No agent that copies it perfectly can be expected to do better.",
+        "distance, which bounds what can be learned from it.",
         "One pass over the split, nothing is learned: there are no seeds to average over.",
     )
     found = {entry.teacher: entry for entry in study.ceiling}

@@ -123,6 +123,8 @@ def uncertainty_table(study: Study) -> Table:
             "Paper: Table 1 of the paper, which names neither its trainer nor its number of seeds. "
             f"{DIFFERS} marks a figure whose interval misses the paper's number, rounding allowed for."
         )
+    if _has_paper(study) and len(seed_counts(study)) > 1:
+        notes.append("Where there is one seed there is no interval, and the mark says only that the number is another.")
     grids = tuple(_uncertainty_grid(study, quantity) for quantity in ("intrinsic", "extrinsic"))
     return Table("table_uncertainty", f"Uncertainty learned from each teacher, {study.task}", tuple(notes), grids)
 
