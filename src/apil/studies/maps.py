@@ -104,7 +104,7 @@ def _draw(panel: Axes, route: Route) -> None:
         )
     goal = points[route.annotated[-1]]
     panel.add_patch(Circle(tuple(goal), route.success_distance, fill=False, color=_GREEN, linestyle=(0, (3, 2))))
-    panel.plot(*goal, "*", color=_GREEN, markersize=15, markeredgecolor="white", label="goal, 3 m around", zorder=5)
+    panel.plot(*goal, "*", color=_GREEN, markersize=15, markeredgecolor="white", label="goal, 3 m around", zorder=9)
     _draw_start(panel, way[0], route.heading)
     _draw_questions(panel, route)
     _draw_steps(panel, route)
@@ -163,7 +163,7 @@ def _draw_steps(panel: Axes, route: Route) -> None:
             fontsize=8,
             color=_BLUE,
             zorder=8,
-            bbox={"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.75},
+            bbox={"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.6},
         )
 
 

@@ -158,9 +158,10 @@ READINGS = (
     Reading(
         "What the agent sees on R2R",
         "The paper's agent is given the panoramic view of its location, through the transformer of HANNA, which takes "
-        "image features. Here the agent reads words instead, unless it is given image features: captions and objects of each of eight directions and the kind of room, "
-        "with the geometry of the exits. Its state encoder is a transformer after HANNA's, too, but smaller. So the numbers "
-        "compare with each other, and with the paper's only as far as words stand in for pictures.",
+        "image features. Here the agent reads words instead, unless it is given image features: captions and objects "
+        "of each of eight directions and the kind of room, with the geometry of the exits. Its state encoder is a "
+        "transformer after HANNA's, too, but smaller. So the numbers compare with each other, and with the paper's "
+        "only as far as words stand in for pictures.",
         ("r2r",),
     ),
     Reading(
