@@ -280,7 +280,7 @@ def _comparison(study: Study) -> str:
         "used."
     )
     if 1 in seed_counts(study):
-        note += " With one seed there is no interval, so nearly every figure is outside."
+        note += " One seed has no interval, so that nearly every figure of one seed is outside."
     nearest = f"<p>{html.escape(_nearest(study, distance))}</p>" if distance else ""
     return _second_table(study) + nearest + _notes([note]) + _grid(grid)
 

@@ -181,8 +181,10 @@ def comparison_grid(study: Study) -> tuple[Grid, dict[str, float]]:
         if all(known):
             distance[query] = fmean(gap for teacher in teachers for gap in _gaps(study, teacher, query).values())
         misses = [", ".join(_misses(study, teacher, query)) or "agrees" for teacher in teachers]
-        rows.append((query, *(entry if there else NOTHING for entry, there in zip(misses, known, strict=True))))
-    return Grid("Difference from the paper (bits)", ("trainer", *teachers), tuple(rows)), distance
+        entries = (entry if there else NOTHING for entry, there in zip(misses, known, strict=True))
+        rows.append((query, *_seeds_column(study, query, teachers), *entries))
+    header = ("trainer", *_seeds_heading(study), *teachers)
+    return Grid("Difference from the paper (bits)", header, tuple(rows)), distance
 
 
 def _gaps(study: Study, teacher: str, query: str) -> dict[str, float]:
