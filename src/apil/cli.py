@@ -35,7 +35,9 @@ from apil.teachers import TEACHERS
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from apil.learning.collect import Agents
     from apil.studies.plan import Cell
+    from apil.tasks.r2r.task import R2R
 
 
 def main() -> None:
@@ -221,6 +223,8 @@ def evaluate(command: Evaluate) -> None:
 
     if command.episodes is not None:
         positive("episodes", command.episodes)
+    if command.draw < 0:
+        raise ApilError(f"draw is {command.draw}: give the number of episodes to draw.")
     if load_config(command.run).task == "r2r":
         _evaluate_r2r(command)
         return
@@ -268,6 +272,18 @@ def _evaluate_r2r(command: Evaluate) -> None:
     path = write_evaluation(command.run, result, f"{split}-shuffled" if command.shuffle else split)
     _print_table(f"R2R {split}, taught by {config.teacher}, query policy {config.query}", result)
     _wrote(path)
+    if command.draw:
+        _draw_maps(command, config, agents, task.of_split(split))
+
+
+def _draw_maps(command: Evaluate, config: RunConfig, agents: Agents, task: R2R) -> None:
+    """Maps of the first episodes, as they went with help."""
+    from apil.studies.routes import draw_first
+
+    walked = task.shuffled() if command.shuffle else task
+    folder = command.run / "maps"
+    drawn = draw_first(config, agents, walked, folder, command.draw, greedy=not command.sample, limit=command.episodes)
+    print(f"Wrote {len(drawn) // 2} maps into {folder}")
 
 
 def study(command: Study) -> None:
@@ -279,6 +295,7 @@ def study(command: Study) -> None:
     from apil.runs.files import locked, make_folder
     from apil.studies.folder import claim_folder
     from apil.studies.report import build_report
+    from apil.studies.routes import write_examples
     from apil.studies.summary import write_records
 
     typed = _command_line(command)
@@ -298,6 +315,8 @@ def study(command: Study) -> None:
         _run_cells(command, cells, out, command.episodes)
         known = {query: entry for query, entry in calibration.get(command.task, {}).items() if query in queries}
         write_records(cells, out, known)
+        if command.task == "r2r":
+            write_examples(cells, out, command.episodes)
         build_report(out, command.workers)
     _wrote(out, f"open {out / 'report.html'}")
 

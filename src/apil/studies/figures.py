@@ -18,7 +18,7 @@ from apil.studies.statistics import Floats, bands, principal_plane
 WIDTH = 6.6
 """Inches. Narrow on purpose: letters stay readable when a telephone shows the whole width."""
 
-_RC: Any = {
+RC: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.spines.top": False,
@@ -43,7 +43,7 @@ _DOTTED = (0, (1, 1.2))
 _DASHED = (0, (4, 1.6))
 _DOT_DASHED = (0, (4, 1.3, 1, 1.3))
 
-_QUERY_STYLES = {
+QUERY_STYLES = {
     "bc": _style("#000000", _DOTTED, 1.8),
     "dagger": _style("#999999", width=2.6),
     "intrun": _style("#d55e00"),
@@ -55,7 +55,7 @@ _QUERY_STYLES = {
     "random": _style("#8a7a1f", _DOT_DASHED),
     "never": _style("#882255", _DOTTED, 1.8),
 }
-_QUERY_MARKERS = dict(zip(_QUERY_STYLES, "xsv+^Dho*<", strict=True))
+QUERY_MARKERS = dict(zip(QUERY_STYLES, "xsv+^Dho*<", strict=True))
 _TEACHER_STYLES = {
     "detm": _style("#000000"),
     "rand": _style("#d55e00", width=2.2),
@@ -66,7 +66,7 @@ _OTHER_COLOURS = ("#117733", "#aa4499", "#661100", "#6699cc")
 _OTHER_DASHES: tuple[Any, ...] = ("-", _DASHED, _DOTTED, _DOT_DASHED)
 
 
-def _styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
+def styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
     """The fixed style of a known name; a thin line in a colour of its own for any other."""
     if name in styles:
         return styles[name]
@@ -89,17 +89,17 @@ class Plate:
 
 def render(plate: Plate, study: Study) -> dict[str, bytes]:
     """The figure as `png` and `svg`, the same bytes every time; empty when the study lacks the records."""
-    with matplotlib.rc_context(_RC):
+    with matplotlib.rc_context(RC):
         figure = plate.draw(study)
         if figure is None:
             return {}
         figure.suptitle(f"{plate.title} ({study.task})")
-        png = _saved(figure, format="png", dpi=150, metadata={"Software": None})
+        png = saved(figure, format="png", dpi=150, metadata={"Software": None})
         figure.set_layout_engine("none")  # the layout just found serves both formats
-        return {"png": png, "svg": _saved(figure, format="svg", metadata={"Date": None})}
+        return {"png": png, "svg": saved(figure, format="svg", metadata={"Date": None})}
 
 
-def _saved(figure: Figure, **options: Any) -> bytes:
+def saved(figure: Figure, **options: Any) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, facecolor="white", **options)
     return buffer.getvalue()
@@ -110,7 +110,7 @@ def _panels(rows: int, columns: int, row_height: float, **share: Any) -> tuple[F
     return figure, figure.subplots(rows, columns, squeeze=False, **share).tolist()
 
 
-def _panel_each(names: Sequence[str], row_height: float, x: str, y: str) -> tuple[Figure, list[Axes]]:
+def panel_each(names: Sequence[str], row_height: float, x: str, y: str) -> tuple[Figure, list[Axes]]:
     """A panel for each teacher, two in a row, all on the same scales and with the same two labels."""
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
@@ -143,7 +143,7 @@ def _line(panel: Axes, x: Floats, values: Floats, label: str, style: Style, shad
     panel.fill_between(x, found.low, found.high, color=style["color"], alpha=shade, linewidth=0)
 
 
-def _legend(figure: Figure, columns: int) -> None:
+def legend(figure: Figure, columns: int) -> None:
     """One legend below all panels, an entry for each label."""
     found: dict[str, Any] = {}
     for panel in figure.axes:
@@ -169,14 +169,14 @@ def draw_uncertainty(study: Study) -> Figure | None:
         axes[row][0].set_ylabel(f"{quantity} (bits)")
         for panel, trainer in zip(axes[row], trainers, strict=True):
             for teacher in teachers:
-                style = _styled(teacher, _TEACHER_STYLES, teachers)
+                style = styled(teacher, _TEACHER_STYLES, teachers)
                 _band(panel, study.metrics.where(teacher=teacher, query=trainer), quantity, teacher, style)
                 _mark_expectation(panel, study, teacher, quantity, style)
     for panel, trainer in zip(axes[0], trainers, strict=True):
         panel.set_title(f"trained by {trainer}")
     for panel in axes[-1]:
         panel.set_xlabel("training iteration")
-    _legend(figure, 4)
+    legend(figure, 4)
     return figure
 
 
@@ -194,13 +194,13 @@ def draw_query_rate(study: Study) -> Figure | None:
     if not teachers:
         return None
     rate = "query rate (share of steps)"
-    figure, panels = _panel_each(teachers, 2.5, "training iteration", rate)
+    figure, panels = panel_each(teachers, 2.5, "training iteration", rate)
     for panel, teacher in zip(panels, teachers, strict=True):
         for query in queries:
-            style = _styled(query, _QUERY_STYLES, queries)
+            style = styled(query, QUERY_STYLES, queries)
             _band(panel, study.metrics.where(teacher=teacher, query=query), "query_rate", query, style)
         panel.set_ylim(-0.03, 1.05)
-    _legend(figure, 5)
+    legend(figure, 5)
     return figure
 
 
@@ -223,7 +223,7 @@ def draw_model_samples(study: Study) -> Figure | None:
     axes[0][0].set_title("linear scale")
     _set_log_scale(axes[0][1], study.samples.numbers["model"])
     axes[0][0].set_ylabel("model uncertainty (bits)")
-    _legend(figure, 3)
+    legend(figure, 3)
     return figure
 
 
@@ -241,32 +241,33 @@ def draw_success_answers(study: Study) -> Figure | None:
     teachers = study.teachers
     if not teachers:
         return None
-    figure, panels = _panel_each(teachers, 2.6, "answers so far (log. above 10)", "success (share of episodes)")
+    figure, panels = panel_each(teachers, 2.6, "answers so far (log. above 10)", "success (share of episodes)")
     for panel, teacher in zip(panels, teachers, strict=True):
         for query in study.queries:
-            style = _styled(query, _QUERY_STYLES, study.queries)
-            _success_curve(panel, study.metrics.where(teacher=teacher, query=query), style)
-            _success_marker(panel, study, teacher, query, style["color"])
+            style = styled(query, QUERY_STYLES, study.queries)
+            success_curve(panel, study.metrics.where(teacher=teacher, query=query), style)
+            success_marker(panel, study, teacher, query, style["color"])
         panel.set_xscale("symlog", linthresh=10, linscale=0.4)
         panel.set_xlim(left=-3)
         panel.set_ylim(-0.04, 1.06)
-    _legend(figure, 5)
+    legend(figure, 5)
     return figure
 
 
-def _success_curve(panel: Axes, curves: Curves, style: Style) -> None:
+def success_curve(panel: Axes, curves: Curves, style: Style, label: str = "_nolegend_") -> None:
+    """Success in training against the answers so far."""
     _, answers = curves.over_training("answers")
     _, success = curves.over_training("success")
     if answers.size:
         thin = style | {"linewidth": 1.0}
-        _line(panel, bands(answers).mean, success, "_nolegend_", thin, shade=0.10)
+        _line(panel, bands(answers).mean, success, label, thin, shade=0.10)
 
 
 def draw_interactions(study: Study) -> Figure | None:
     """Success in training against interactions, on a common grid of interactions."""
     if not study.interactions:
         return None
-    figure, panels = _panel_each(study.teachers, 2.6, "interactions so far", "success (share of episodes)")
+    figure, panels = panel_each(study.teachers, 2.6, "interactions so far", "success (share of episodes)")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         limit = next(entry.area_to for entry in study.interactions if entry.teacher == teacher)
         points = np.linspace(0.0, limit, 101)
@@ -275,11 +276,11 @@ def draw_interactions(study: Study) -> Figure | None:
             _, answers = curves.over_training("answers")
             _, success = curves.over_training("success")
             if answers.size:
-                style = _styled(query, _QUERY_STYLES, study.queries)
+                style = styled(query, QUERY_STYLES, study.queries)
                 values = [_until_end(points, a, s) for a, s in zip(answers, success, strict=True)]
                 _line(panel, points, np.array(values), query, style)
         panel.set_ylim(-0.04, 1.06)
-    _legend(figure, 4)
+    legend(figure, 4)
     return figure
 
 
@@ -288,7 +289,8 @@ def _until_end(points: Floats, answers: Floats, success: Floats) -> Floats:
     return np.where(points <= answers[-1], np.interp(points, answers, success), np.nan)
 
 
-def _success_marker(panel: Axes, study: Study, teacher: str, query: str, colour: str) -> None:
+def success_marker(panel: Axes, study: Study, teacher: str, query: str, colour: str) -> None:
+    """Success alone at the end against all answers, with both intervals."""
     cell = study.cell(teacher, query)
     answers, success = cell.figure("answers"), cell.figure("success_alone")
     if not (answers.known and success.known):
@@ -298,7 +300,7 @@ def _success_marker(panel: Axes, study: Study, teacher: str, query: str, colour:
         [success.mean],
         xerr=[[answers.mean - answers.low], [answers.high - answers.mean]],
         yerr=[[success.mean - success.low], [success.high - success.mean]],
-        fmt=_QUERY_MARKERS.get(query, "o"),
+        fmt=QUERY_MARKERS.get(query, "o"),
         color=colour,
         markersize=7,
         markerfacecolor="none",
@@ -329,7 +331,7 @@ def draw_personas(study: Study) -> Figure | None:
             panel.set_title(f"{teacher} by {trainer}: act {apart:.2f} bits apart")
             panel.set_xlabel(f"first axis ({shares[0]:.0%} of the variance)")
         row[0].set_ylabel(f"second axis ({shares[1]:.0%})")
-    _legend(figure, 4)
+    legend(figure, 4)
     return figure
 
 
@@ -356,7 +358,7 @@ def draw_query_objective(study: Study) -> Figure | None:
     if study.objective is None:
         return None
     teachers = study.objective.names("teacher")
-    figure, panels = _panel_each(teachers, 2.3, "training iteration", "probability")
+    figure, panels = panel_each(teachers, 2.3, "training iteration", "probability")
     for panel, teacher in zip(panels, teachers, strict=True):
         curves = study.objective.where(teacher=teacher)
         _band(
@@ -368,7 +370,7 @@ def draw_query_objective(study: Study) -> Figure | None:
         )
         _band(panel, curves, "no_progress", "makes no progress", _style("#d55e00", _DASHED, 2.0))
         panel.set_ylim(-0.03, 1.05)
-    _legend(figure, 2)
+    legend(figure, 2)
     return figure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,42 @@ class Cell:
     teacher: str
     query: str
     figures: Mapping[str, Estimate]
+    seeds: int = 0
+    """How many runs the figures are means of; one has no interval."""
+    splits: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
+    """Measures by split, where the task has splits: fractions, lengths in metres."""
 
     def figure(self, name: str) -> Estimate:
         """A figure by name; unknown when the study did not record it."""
         return self.figures.get(name, UNKNOWN)
+
+    def measure(self, split: str, name: str) -> Estimate:
+        """A measure of a split; unknown when the study did not record it."""
+        return self.splits.get(split, {}).get(name, UNKNOWN)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What a teacher reaches that is followed at every step."""
+
+    teacher: str
+    success: float
+    """Share of the episodes."""
+    final_distance: float
+    """Metres to the goal at the end, mean over the episodes."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run of a study on a task with splits, for comparisons seed by seed."""
+
+    teacher: str
+    query: str
+    seed: int
+    answers: float
+    """In the whole run."""
+    splits: Mapping[str, Mapping[str, float]]
+    """Measures by split."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +182,15 @@ class Study:
     """Success for interactions and costs, of a study of your own; empty for the paper's."""
     baseline: str = ""
     """The rule that the others of a study of your own are compared with."""
+    ceiling: tuple[Ceiling, ...] = ()
+    """On the first split; empty where the task has no splits."""
+    runs: tuple[RunResult, ...] = ()
+    """Empty where the task has no splits."""
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that agents were evaluated on, the main one first; empty where the task has none."""
+        return list(dict.fromkeys(split for cell in self.cells for split in cell.splits))
 
     @property
     def teachers(self) -> list[str]:
@@ -211,6 +252,8 @@ def _study(folder: Path) -> Study:
             query: Threshold(float(entry["threshold"]), entry["how"])
             for query, entry in _json(folder / "thresholds.json").items()
         },
+        ceiling=tuple(_ceiling(entry) for entry in summary.get("teachers", [])),
+        runs=tuple(_run(entry) for entry in _json(folder / "evaluations.json").get("runs", [])),
         interactions=tuple(_interactions(entry) for entry in own.get("entries", [])),
         baseline=str(own.get("baseline", "")),
     )
@@ -245,8 +288,23 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _cell(entry: Mapping[str, Any]) -> Cell:
-    figures = {name: from_json(value) for name, value in entry.items() if isinstance(value, dict)}
-    return Cell(entry["teacher"], entry["query"], figures)
+    figures = {name: from_json(value) for name, value in entry.items() if isinstance(value, dict) and name != "splits"}
+    splits = {
+        split: {name: from_json(value) for name, value in measures.items()}
+        for split, measures in entry.get("splits", {}).items()
+    }
+    return Cell(entry["teacher"], entry["query"], figures, int(entry.get("seeds", 0)), splits)
+
+
+def _ceiling(entry: Mapping[str, Any]) -> Ceiling:
+    return Ceiling(entry["teacher"], float(entry["success"]), float(entry["final_distance"]))
+
+
+def _run(entry: Mapping[str, Any]) -> RunResult:
+    splits = {
+        split: {name: float(value) for name, value in measures.items()} for split, measures in entry["splits"].items()
+    }
+    return RunResult(entry["teacher"], entry["query"], int(entry["seed"]), float(entry["answers"]), splits)
 
 
 def _model(entry: Mapping[str, Any]) -> TeacherModel:

@@ -10,8 +10,11 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from apil.runs.files import write_bytes
-from apil.studies.figures import OWN_PLATES, PLATES, Plate, render
+from apil.studies.figures import OWN_PLATES, Plate, render
 from apil.studies.paper import readings
+from apil.studies.r2r_figures import ALL_PLATES, plates_of
+from apil.studies.r2r_findings import r2r_findings
+from apil.studies.r2r_tables import difference_grid, r2r_tables
 from apil.studies.records import Cell, Study, in_order, read_study
 from apil.studies.statistics import Estimate
 from apil.studies.tables import (
@@ -21,6 +24,7 @@ from apil.studies.tables import (
     comparison_grid,
     members_truth,
     over_runs,
+    seed_counts,
     setting,
     shown,
 )
@@ -36,16 +40,16 @@ def build_report(folder: Path, workers: int = 1) -> list[Path]:
     records for are removed.
     """
     study = read_study(folder)
-    tables = all_tables(study)
+    tables = [*r2r_tables(study), *all_tables(study)]
     figures = _render_all(study, workers)
     contents = {f"{table.name}.md": table.markdown().encode() for table in tables}
     for name, formats in figures.items():
         contents |= {f"{name}.{ending}": data for ending, data in formats.items()}
     out = folder.name if folder.is_absolute() else folder.as_posix()
-    contents["report.html"] = page(study, tables, figures, out).encode()
+    contents["report.html"] = page(study, tables, figures, out, _maps(folder)).encode()
     for name, data in contents.items():
         write_bytes(folder / name, data)
-    for plate in (*PLATES, *OWN_PLATES):
+    for plate in (*ALL_PLATES, *OWN_PLATES):
         for old in folder.glob(f"{plate.name}.*"):
             if old.name not in contents:
                 old.unlink()
@@ -64,7 +68,12 @@ def _render_all(study: Study, workers: int) -> Rendered:
 
 def _plates(study: Study) -> Sequence[Plate]:
     """The figures of a study, in the order of the report."""
-    return (*OWN_PLATES, *PLATES) if study.interactions else PLATES
+    return (*OWN_PLATES, *plates_of(study)) if study.interactions else plates_of(study)
+
+
+def _maps(folder: Path) -> dict[str, bytes]:
+    """The maps of example episodes that the study drew, by name."""
+    return {path.stem: path.read_bytes() for path in sorted(folder.glob("map_*.svg"))}
 
 
 # What the figures say, in sentences.
@@ -76,6 +85,9 @@ _NO_RULE = (*_ALWAYS_ASK, "random", "never")
 
 def findings(study: Study) -> list[str]:
     """The main results as sentences, each computed from the records."""
+    if study.splits:
+        apart = (_members_apart(study, teacher) for teacher in study.teachers)
+        return [sentence for sentence in (*r2r_findings(study), *apart) if sentence]
     sentences = [_all_succeed(study)]
     for teacher in study.teachers:
         cells = [study.cell(teacher, query) for query in study.queries]
@@ -223,8 +235,9 @@ def document(title: str, sections: Iterable[str]) -> str:
     )
 
 
-def page(study: Study, tables: Sequence[Table], figures: Rendered, out: str) -> str:
+def page(study: Study, tables: Sequence[Table], figures: Rendered, out: str, maps: Mapping[str, bytes]) -> str:
     """The whole report as one HTML page that needs nothing from elsewhere."""
+    drawn = (_figure(plate.name, plate.title, plate.caption, figures[plate.name]) for plate in _plates(study))
     title = f"Learning from several teachers: the {study.task} study"
     sections = [
         f"<h1>{html.escape(title)}</h1>",
@@ -232,9 +245,8 @@ def page(study: Study, tables: Sequence[Table], figures: Rendered, out: str) -> 
         _section("Main findings", _list(findings(study))),
         _section("Against the paper's numbers", _comparison(study)),
         _section("Tables", "".join(map(table_html, tables))),
-        _section(
-            "Figures", "".join(_figure(plate.name, plate.title, plate.caption, figures) for plate in _plates(study))
-        ),
+        _section("Figures", "".join(drawn)),
+        _section("Episodes from above", _episodes(maps)),
         _section("Thresholds in force", _thresholds(study)),
         _section("What differs from the paper, and why", _readings(study)),
     ]
@@ -269,7 +281,7 @@ def _introduction(study: Study, out: str) -> str:
 
 def _comparison(study: Study) -> str:
     grid, distance = comparison_grid(study)
-    if not distance:
+    if not grid.rows:
         return f"<p>The paper has no numbers for the task {html.escape(study.task)}.</p>"
     note = (
         "Learned intrinsic and extrinsic uncertainty against Table 1 of the paper. An entry says by how "
@@ -277,9 +289,21 @@ def _comparison(study: Study) -> str:
         "interval. Rows name the query policy that trained the agent: the paper does not say which one it "
         "used."
     )
-    if study.seeds == 1:
-        note += " With one seed there is no interval, so nearly every figure is outside."
-    return f"<p>{html.escape(_nearest(study, distance))}</p>{_notes([note])}{_grid(grid)}"
+    if 1 in seed_counts(study):
+        note += " One seed has no interval, so that nearly every figure of one seed is outside."
+    nearest = f"<p>{html.escape(_nearest(study, distance))}</p>" if distance else ""
+    return _second_table(study) + nearest + _notes([note]) + _grid(grid)
+
+
+def _second_table(study: Study) -> str:
+    """Success against the paper's Table 2, where the task is the paper's."""
+    if not study.splits:
+        return ""
+    note = (
+        "Success of the agent alone against Table 2 of the paper, which is on the test split, whose goals are not "
+        "public, and does not say how many runs it rests on. Both numbers are in the first table below."
+    )
+    return _notes([note]) + _grid(difference_grid(study))
 
 
 def table_html(table: Table) -> str:
@@ -311,10 +335,26 @@ def _entry(text: str) -> str:
     return f"<td>{html.escape(mean + mark)}{small}</td>"
 
 
-def _figure(name: str, title: str, caption: str, figures: Rendered) -> str:
-    if "svg" not in figures[name]:
+def _episodes(maps: Mapping[str, bytes]) -> str:
+    """The maps of example episodes."""
+    if not maps:
         return ""
-    data = base64.b64encode(figures[name]["svg"]).decode("ascii")
+    note = (
+        "Episodes of an agent trained by apil, with help where it asks. Each map says which agent and how the episode "
+        "ended. The episodes are spread evenly over the first that an evaluation takes; they were not chosen by how "
+        "they end. Numbers at the agent's way count its steps; the circle is 3 m as the crow flies, while success is "
+        "3 m along the shortest path. Paths on other floors are faint."
+    )
+    drawn = (
+        _figure(name, f"Example {number}", "", {"svg": data}) for number, (name, data) in enumerate(maps.items(), 1)
+    )
+    return f"<p>{html.escape(note)}</p>" + "".join(drawn)
+
+
+def _figure(name: str, title: str, caption: str, formats: Mapping[str, bytes]) -> str:
+    if "svg" not in formats:
+        return ""
+    data = base64.b64encode(formats["svg"]).decode("ascii")
     return (
         f'<figure id="{name}"><img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{data}">'
         f"<figcaption><strong>{html.escape(title)}.</strong> {html.escape(caption)}</figcaption></figure>"

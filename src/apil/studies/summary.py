@@ -79,6 +79,7 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
     _write_or_remove(out / "samples.csv", sampling, (*COLUMNS, "samples"))
     _write_or_remove(out / "query_objective.csv", objective, columns)
     write_json(out / "summary.json", _summary(main))
+    _write_evaluations(out / "evaluations.json", main)
     write_json(out / "teachers.json", _teachers(main))
     write_json(out / "thresholds.json", thresholds)
     return results
@@ -88,6 +89,26 @@ def _write_or_remove(path: Path, results: Sequence[Result], columns: Sequence[st
     """Records that this study does not have are not left over from an earlier one."""
     if results:
         write_text(path, _csv(results, columns))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write_evaluations(path: Path, results: Sequence[Result]) -> None:
+    """What each run reached on each split, for comparisons seed by seed; only where the task has splits."""
+    runs = [
+        {
+            "teacher": result.config.teacher,
+            "query": result.config.query,
+            "seed": result.config.seed,
+            "answers": result.figures["answers"],
+            "splits": result.splits,
+        }
+        for _, own in _by(results)
+        for result in sorted(own, key=lambda r: r.config.seed)
+        if result.splits
+    ]
+    if runs:
+        write_json(path, {"runs": runs})
     else:
         path.unlink(missing_ok=True)
 

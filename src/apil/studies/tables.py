@@ -59,12 +59,12 @@ def all_tables(study: Study) -> list[Table]:
     return tables
 
 
-def shown(figure: Estimate, decimals: int = 3) -> str:
-    """`mean [low, high]`, thousands apart."""
+def shown(figure: Estimate, decimals: int = 3, seeds: int = 0) -> str:
+    """`mean [low, high]`, thousands apart; the mean alone where it is known to rest on one seed."""
     if not figure.known:
         return NOTHING
     mean, low, high = (f"{value:,.{decimals}f}" for value in _no_negative_zero(figure, decimals))
-    return f"{mean} [{low}, {high}]"
+    return mean if seeds == 1 else f"{mean} [{low}, {high}]"
 
 
 def _no_negative_zero(figure: Estimate, decimals: int) -> list[float]:
@@ -73,11 +73,35 @@ def _no_negative_zero(figure: Estimate, decimals: int) -> list[float]:
 
 def setting(study: Study) -> str:
     """What the figures of a study rest on, in one sentence."""
+    counts = seed_counts(study)
     runs = "1 seed, so no interval" if study.seeds == 1 else f"{study.seeds} seeds"
+    if len(counts) > 1:
+        runs = f"{counts[0]} to {counts[-1]} seeds, as each row says (one seed has no interval)"
     return (
         f"Task {study.task}, {runs}, {study.iterations:,} training iterations; expectation over teacher "
         f"identities: {study.expectation}."
     )
+
+
+def seed_counts(study: Study) -> list[int]:
+    """The numbers of seeds that cells rest on, the smallest first."""
+    return sorted({cell.seeds for cell in study.cells if cell.seeds})
+
+
+def seeds_of(study: Study, query: str, teachers: Sequence[str]) -> str:
+    """The seeds of a query policy; one number for each teacher where they differ."""
+    counts = [study.cell(teacher, query).seeds for teacher in teachers]
+    there = [count for count in counts if count]
+    return str(there[0]) if len(set(there)) == 1 else ", ".join(str(count) if count else NOTHING for count in counts)
+
+
+def _seeds_column(study: Study, query: str, teachers: Sequence[str]) -> tuple[str, ...]:
+    """An entry with the number of seeds where not all cells have the same."""
+    return (seeds_of(study, query, teachers),) if len(seed_counts(study)) > 1 else ()
+
+
+def _seeds_heading(study: Study) -> tuple[str, ...]:
+    return ("seeds",) if len(seed_counts(study)) > 1 else ()
 
 
 _READ_INTERVALS = "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]."
@@ -103,6 +127,8 @@ def uncertainty_table(study: Study) -> Table:
             "Paper: Table 1 of the paper, which names neither its trainer nor its number of seeds. "
             f"{DIFFERS} marks a figure whose interval misses the paper's number, rounding allowed for."
         )
+    if _has_paper(study) and len(seed_counts(study)) > 1:
+        notes.append("Where there is one seed there is no interval, and the mark says only that the number is another.")
     grids = tuple(_uncertainty_grid(study, quantity) for quantity in ("intrinsic", "extrinsic"))
     return Table("table_uncertainty", f"Uncertainty learned from each teacher, {study.task}", tuple(notes), grids)
 
@@ -113,14 +139,18 @@ def _has_paper(study: Study) -> bool:
 
 def _uncertainty_grid(study: Study, quantity: str) -> Grid:
     teachers = study.teachers
-    rows = [("expectation", *(_expected(study, teacher, quantity) for teacher in teachers))]
+    seeds = _seeds_heading(study)
+    none = tuple("" for _ in seeds)
+    rows = [("expectation", *none, *(_expected(study, teacher, quantity) for teacher in teachers))]
     if study.estimates:
-        rows.append(("expectation, as sampled", *(f"{study.estimates[name][quantity]:.3f}" for name in teachers)))
+        sampled = (f"{study.estimates[name][quantity]:.3f}" for name in teachers)
+        rows.append(("expectation, as sampled", *none, *sampled))
     if _has_paper(study):
-        rows.append(("paper", *(_printed(study.task, teacher, quantity) for teacher in teachers)))
+        rows.append(("paper", *none, *(_printed(study.task, teacher, quantity) for teacher in teachers)))
     for query in study.queries:
-        rows.append((query, *(_compared(study, teacher, query, quantity) for teacher in teachers)))
-    return Grid(f"{quantity.capitalize()} uncertainty (bits)", ("trainer", *teachers), tuple(rows))
+        figures = (_compared(study, teacher, query, quantity) for teacher in teachers)
+        rows.append((query, *_seeds_column(study, query, teachers), *figures))
+    return Grid(f"{quantity.capitalize()} uncertainty (bits)", ("trainer", *seeds, *teachers), tuple(rows))
 
 
 def _expected(study: Study, teacher: str, quantity: str) -> str:
@@ -139,10 +169,11 @@ def _printed(task: str, teacher: str, quantity: str) -> str:
 
 
 def _compared(study: Study, teacher: str, query: str, quantity: str) -> str:
-    ours = study.cell(teacher, query).figure(quantity)
+    cell = study.cell(teacher, query)
+    ours = cell.figure(quantity)
     printed = printed_uncertainty(study.task, teacher, quantity)
     mark = f" {DIFFERS}" if printed is not None and differs(printed, ours) else ""
-    return shown(ours) + mark
+    return shown(ours, seeds=cell.seeds) + mark
 
 
 def comparison_grid(study: Study) -> tuple[Grid, dict[str, float]]:
@@ -150,10 +181,14 @@ def comparison_grid(study: Study) -> tuple[Grid, dict[str, float]]:
     teachers = [name for name in study.teachers if printed_uncertainty(study.task, name, "intrinsic") is not None]
     rows, distance = [], {}
     for query in study.queries if teachers else ():
-        misses = [_misses(study, teacher, query) for teacher in teachers]
-        distance[query] = fmean(gap for teacher in teachers for gap in _gaps(study, teacher, query).values())
-        rows.append((query, *(", ".join(entry) or "agrees" for entry in misses)))
-    return Grid("Difference from the paper (bits)", ("trainer", *teachers), tuple(rows)), distance
+        known = [study.cell(teacher, query).figure("intrinsic").known for teacher in teachers]
+        if all(known):
+            distance[query] = fmean(gap for teacher in teachers for gap in _gaps(study, teacher, query).values())
+        misses = [", ".join(_misses(study, teacher, query)) or "agrees" for teacher in teachers]
+        entries = (entry if there else NOTHING for entry, there in zip(misses, known, strict=True))
+        rows.append((query, *_seeds_column(study, query, teachers), *entries))
+    header = ("trainer", *_seeds_heading(study), *teachers)
+    return Grid("Difference from the paper (bits)", header, tuple(rows)), distance
 
 
 def _gaps(study: Study, teacher: str, query: str) -> dict[str, float]:
@@ -188,13 +223,14 @@ _QUERY_COLUMNS = (
 def queries_table(study: Study) -> Table:
     """How often each query policy asked, and what came of it, under each teacher."""
     columns = [column for column in _QUERY_COLUMNS if any(cell.figure(column[0]).known for cell in study.cells)]
-    header = ("query policy", *(heading for _, heading, _ in columns))
+    header = ("query policy", *_seeds_heading(study), *(heading for _, heading, _ in columns))
     grids = []
     for teacher in study.teachers:
         rows = []
         for query in study.queries:
             cell = study.cell(teacher, query)
-            rows.append((query, *(shown(cell.figure(name), decimals) for name, _, decimals in columns)))
+            figures = (shown(cell.figure(name), decimals, cell.seeds) for name, _, decimals in columns)
+            rows.append((query, *_seeds_column(study, query, [teacher]), *figures))
         grids.append(Grid(f"Teacher {teacher}", header, tuple(rows)))
     notes = (
         setting(study),
@@ -305,11 +341,12 @@ def teachers_table(study: Study) -> Table:
 
 def _teacher_grid(study: Study, teacher: str) -> Grid:
     models = [model for model in study.models if model.teacher == teacher]
-    header = ("query policy", *(heading for heading, _ in _MODEL_COLUMNS))
+    header = ("query policy", *_seeds_heading(study), *(heading for heading, _ in _MODEL_COLUMNS))
     rows = []
     for query in in_order(model.query for model in models):
         runs = [model for model in models if model.query == query]
-        rows.append((query, *(shown(over_runs(runs, figure)) for _, figure in _MODEL_COLUMNS)))
+        figures = (shown(over_runs(runs, figure), seeds=len(runs)) for _, figure in _MODEL_COLUMNS)
+        rows.append((query, *_seeds_column(study, query, [teacher]), *figures))
     return Grid(f"Teacher {teacher}: {_members(study, models)}", header, tuple(rows))
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+import gymnasium
 from apil.errors import ApilError
 from apil.rng import Draws
 from apil.tasks.gymnasium.actions import Actions
@@ -137,7 +137,9 @@ class GymnasiumTask:
         features = torch.from_numpy(self.layout.features(seen).reshape(*shape, -1))
         distance = torch.from_numpy(records[:, DISTANCE].reshape(shape).copy())
         done = torch.from_numpy((records[:, DONE] != 0).reshape(shape))
-        valid = torch.from_numpy((records[:, VALID:] != 0).reshape(*shape, -1)) if self.box is None else self._all(shape)
+        valid = (
+            torch.from_numpy((records[:, VALID:] != 0).reshape(*shape, -1)) if self.box is None else self._all(shape)
+        )
         return GymnasiumState(features, valid, distance, done, situations)
 
     def _all(self, shape: torch.Size) -> Tensor:

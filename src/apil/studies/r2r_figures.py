@@ -1,0 +1,132 @@
+"""The figures that only a study of R2R has, or that look different there."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from apil.studies.figures import (
+    PLATES,
+    QUERY_STYLES,
+    Plate,
+    legend,
+    panel_each,
+    styled,
+    success_curve,
+    success_marker,
+)
+from apil.studies.paper import R2R_RESULTS
+from apil.studies.records import Study
+
+_SPLIT_COLOURS = ("#0072b2", "#e69f00")
+_SPLIT_MARKERS = "os"
+
+
+def draw_success_answers(study: Study) -> Figure | None:
+    """Success alone at the end against all answers used; success in training is of other houses, and with help."""
+    figure, panels = panel_each(study.teachers, 2.4, "answers, whole training", "success alone")
+    for panel, teacher in zip(panels, study.teachers, strict=True):
+        for query in study.queries:
+            success_marker(panel, study, teacher, query, styled(query, QUERY_STYLES, study.queries)["color"])
+    top = max((cell.figure("answers").high for cell in study.cells), default=0.0)
+    for panel in panels:
+        panel.set_xlim(0, 1.08 * top or 1.0)
+        _count_in_thousands(panel)
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        panel.margins(y=0.15)
+    legend(figure, 5)
+    return figure
+
+
+def draw_training_success(study: Study) -> Figure | None:
+    """Success in training, in the houses trained on and with the help asked for, against the answers so far."""
+    figure, panels = panel_each(study.teachers, 2.4, "answers so far", "success in training")
+    for panel, teacher in zip(panels, study.teachers, strict=True):
+        for query in study.queries:
+            style = styled(query, QUERY_STYLES, study.queries)
+            success_curve(panel, study.metrics.where(teacher=teacher, query=query), style, query)
+        panel.set_xlim(left=0)
+        panel.set_ylim(-0.03, 1.05)
+        _count_in_thousands(panel)
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    legend(figure, 5)
+    return figure
+
+
+def _count_in_thousands(panel: Axes) -> None:
+    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:,.0f}k" if value else "0"))
+    panel.locator_params(axis="x", nbins=5)
+
+
+def draw_splits(study: Study) -> Figure | None:
+    """Success alone on each split by query policy, a panel for each teacher, with the paper's numbers."""
+    figure, panels = panel_each(study.teachers, 2.5, "", "success alone")
+    places = range(len(study.queries))
+    for panel, teacher in zip(panels, study.teachers, strict=True):
+        for rank, split in enumerate(study.splits[:2]):
+            _split_marks(panel, study, teacher, split, rank)
+        printed = [R2R_RESULTS.get(query, {}).get(teacher) for query in study.queries]
+        known = [place for place in places if printed[place] is not None]
+        paper = [result.success / 100 for result in printed if result is not None]
+        panel.plot(known, paper, "_", color="black", markersize=16, markeredgewidth=1.8, label="paper, test")
+        panel.set_xticks(places, study.queries, rotation=30, ha="right", rotation_mode="anchor")
+        panel.tick_params(labelbottom=True)
+        panel.set_xlim(-0.6, len(study.queries) - 0.4)
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        panel.margins(y=0.12)
+    legend(figure, 3)
+    return figure
+
+
+def _split_marks(panel: Axes, study: Study, teacher: str, split: str, rank: int) -> None:
+    """A mark for each query policy, with its interval; the splits stand side by side."""
+    for place, query in enumerate(study.queries):
+        success = study.cell(teacher, query).measure(split, "success_alone")
+        if success.known:
+            panel.errorbar(
+                [place + 0.3 * rank - 0.15],
+                [success.mean],
+                yerr=[[success.mean - success.low], [success.high - success.mean]],
+                fmt=_SPLIT_MARKERS[rank],
+                color=_SPLIT_COLOURS[rank],
+                markersize=6,
+                elinewidth=1.2,
+                label=split,
+            )
+
+
+_SPLITS = Plate(
+    "figure_splits",
+    "Success alone on each split, and the paper's",
+    "Markers: mean over seeds with its 95 % interval where there is more than one. val_unseen: houses that no agent "
+    "was trained in; val_seen: other episodes in the houses trained in. Dashes: the paper's success on the R2R test "
+    "split, also of unseen houses.",
+    draw_splits,
+)
+_ANSWERS = Plate(
+    "figure_success_answers",
+    "What the teachers' answers buy",
+    "Success of the trained agent alone on val_unseen, against all answers that its training used; bars are 95 % "
+    "intervals over seeds. Up and to the left is better.",
+    draw_success_answers,
+)
+_TRAINING = Plate(
+    "figure_training_success",
+    "Success during training",
+    "In the train houses, with sampled actions and with the help asked for: bc executes every answer, dagger none, the "
+    "others those that they ask for. So the lines tell how training went, not which agent is the better one.",
+    draw_training_success,
+)
+
+
+def plates_of(study: Study) -> tuple[Plate, ...]:
+    """The figures of a study, in the order of the report."""
+    if not study.splits:
+        return PLATES
+    own = {_ANSWERS.name: (_SPLITS, _ANSWERS, _TRAINING)}
+    return tuple(plate for general in PLATES for plate in own.get(general.name, (general,)))
+
+
+ALL_PLATES = (*PLATES, _SPLITS, _TRAINING)
+"""Whatever a study of any task may have."""

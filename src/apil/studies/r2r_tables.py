@@ -1,0 +1,251 @@
+"""The tables of a study of R2R: beside the paper's second table, every measure, the ceiling, APIL against DAGGER."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+from apil.studies.paper import R2R_RESULTS
+from apil.studies.records import Cell, RunResult, Study
+from apil.studies.statistics import Estimate
+from apil.studies.tables import NOTHING, Grid, Table, seeds_of, setting, shown
+
+_INTERVALS = (
+    "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]; a figure of one seed has none."
+)
+_PAPER_NUMBERS = (
+    "Paper: its Table 2, on the R2R test split, whose goals are not public; ours are on val_unseen, houses that were "
+    "not trained on either. The paper's success is read as that of the agent alone: with the 100 % query rate that it "
+    "prints for BC and DAGGER, help would have led to nearly every goal. Its query rate is the share of steps at which "
+    "the query rule fires on the test split."
+)
+
+
+def r2r_tables(study: Study) -> list[Table]:
+    """The tables that a study with splits has beside those of every study."""
+    if not study.splits:
+        return []
+    tables = [results_table(study), navigation_table(study)]
+    if study.ceiling:
+        tables.append(ceiling_table(study))
+    if both_ways(study):
+        tables.append(paired_table(study))
+    return tables
+
+
+def percent(figure: Estimate) -> Estimate:
+    """A fraction as percent."""
+    return Estimate(100 * figure.mean, 100 * figure.low, 100 * figure.high)
+
+
+def results_table(study: Study) -> Table:
+    """The paper's second table: query policies by teachers, ours above the paper's."""
+    main = study.splits[0]
+    notes = (
+        setting(study),
+        f"An entry is success alone on {main} / query rate on {main}, both in percent. {_INTERVALS}",
+        "Query rate: share of the steps at which the query policy fires while the agent walks alone.",
+        _PAPER_NUMBERS,
+    )
+    return Table(
+        "table_r2r",
+        "Success and query rate beside the paper's Table 2, r2r",
+        notes,
+        (
+            _second_table(study, main),
+            _rates(study, f"Query rate on {main} (%)", lambda cell: cell.measure(main, "query_rate")),
+            _rates(
+                study,
+                "Query rate in training, last tenth (%): with the help asked for",
+                lambda c: c.figure("query_rate"),
+            ),
+        ),
+    )
+
+
+def _second_table(study: Study, split: str) -> Grid:
+    rows = []
+    for query in study.queries:
+        ours = (_pair(study.cell(teacher, query), split) for teacher in study.teachers)
+        rows.append((query, seeds_of(study, query, study.teachers), *ours))
+        if query in R2R_RESULTS:
+            rows.append((f"{query}, paper", "", *(_printed(query, teacher) for teacher in study.teachers)))
+    return Grid(
+        f"Success alone on {split} / query rate on {split} (%)", ("query policy", "seeds", *study.teachers), tuple(rows)
+    )
+
+
+def _pair(cell: Cell, split: str) -> str:
+    success, rate = percent(cell.measure(split, "success_alone")), percent(cell.measure(split, "query_rate"))
+    if not success.known:
+        return NOTHING
+    return f"{shown(success, 1, cell.seeds)} / {rate.mean:.1f}"
+
+
+def _printed(query: str, teacher: str) -> str:
+    result = R2R_RESULTS[query].get(teacher)
+    return NOTHING if result is None else f"{result.success:.1f} / {result.query_rate:.1f}"
+
+
+def _rates(study: Study, heading: str, rate: Callable[[Cell], Estimate]) -> Grid:
+    rows = []
+    for query in study.queries:
+        cells = [study.cell(teacher, query) for teacher in study.teachers]
+        ours = (shown(percent(rate(cell)), 1, cell.seeds) for cell in cells)
+        rows.append((query, seeds_of(study, query, study.teachers), *ours))
+    return Grid(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
+
+
+def difference_grid(study: Study) -> Grid:
+    """Our success alone minus the paper's, in points; no rows where the paper has none of the policies."""
+    rows = []
+    for query in study.queries:
+        if query in R2R_RESULTS:
+            entries = (_difference(study, query, teacher) for teacher in study.teachers)
+            rows.append((query, seeds_of(study, query, study.teachers), *entries))
+    heading = f"Success alone on {study.splits[0]} minus the paper's on test (points)"
+    return Grid(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
+
+
+def _difference(study: Study, query: str, teacher: str) -> str:
+    ours, printed = (
+        study.cell(teacher, query).measure(study.splits[0], "success_alone"),
+        R2R_RESULTS[query].get(teacher),
+    )
+    return f"{100 * ours.mean - printed.success:+.1f}" if printed is not None and ours.known else NOTHING
+
+
+_MEASURES = (
+    ("success_alone", "success alone (%)", 1, 100.0),
+    ("success_with_help", "success with help (%)", 1, 100.0),
+    ("oracle_success", "oracle success (%)", 1, 100.0),
+    ("spl", "SPL", 3, 1.0),
+    ("ndtw", "nDTW", 3, 1.0),
+    ("navigation_error", "navigation error (m)", 2, 1.0),
+    ("path_length", "path length (m)", 2, 1.0),
+    ("query_rate", "query rate (%)", 1, 100.0),
+)
+"""Name, heading, decimals and factor."""
+
+
+def navigation_table(study: Study) -> Table:
+    """Every measure on every split."""
+    notes = (
+        setting(study),
+        "Alone, nobody is asked; with help the teacher's action is executed wherever the query policy fires. All "
+        "measures but success with help are of the agent alone.",
+        "Success: the walk ends within 3 m of the goal. Oracle success: it ever comes that near. SPL: success weighted "
+        "by the shortest length over the length walked. nDTW: likeness to the annotated path, 1 is the same. "
+        "Navigation error: metres from the end to the goal along the shortest path. Query rate: share of the steps at "
+        "which the query policy fires.",
+        _INTERVALS,
+    )
+    grids = tuple(_measures(study, split, teacher) for split in study.splits for teacher in study.teachers)
+    return Table("table_navigation", f"Every measure of navigation, {study.task}", notes, grids)
+
+
+def _measures(study: Study, split: str, teacher: str) -> Grid:
+    rows = []
+    for query in study.queries:
+        cell = study.cell(teacher, query)
+        figures = [(cell.measure(split, name), decimals, factor) for name, _, decimals, factor in _MEASURES]
+        scaled = ((Estimate(f * e.mean, f * e.low, f * e.high), decimals) for e, decimals, f in figures)
+        if cell.splits:
+            rows.append((query, str(cell.seeds), *(shown(figure, decimals, cell.seeds) for figure, decimals in scaled)))
+    header = ("query policy", "seeds", *(heading for _, heading, _, _ in _MEASURES))
+    return Grid(f"{split}, teacher {teacher}", header, tuple(rows))
+
+
+def ceiling_table(study: Study) -> Table:
+    """What the teachers themselves reach."""
+    notes = (
+        f"Each teacher is followed at every step of every episode of {study.splits[0]}: its own success and final "
+        "distance, which bounds what can be learned from it.",
+        "One pass over the split, nothing is learned: there are no seeds to average over.",
+    )
+    found = {entry.teacher: entry for entry in study.ceiling}
+    rows = tuple(
+        (name, f"{100 * found[name].success:.1f}", f"{found[name].final_distance:.2f}")
+        for name in study.teachers
+        if name in found
+    )
+    grid = Grid(
+        f"Teachers followed at every step, {study.splits[0]}", ("teacher", "success (%)", "final distance (m)"), rows
+    )
+    return Table("table_ceiling", f"The ceiling: what the teachers themselves reach, {study.task}", notes, (grid,))
+
+
+def both_ways(study: Study) -> list[str]:
+    """The teachers of whom there are runs of both APIL and DAGGER with a seed in common."""
+    return [teacher for teacher in study.teachers if paired(study, teacher)]
+
+
+def paired(study: Study, teacher: str) -> list[tuple[RunResult, RunResult]]:
+    """APIL's and DAGGER's runs with the same seed."""
+    apil, dagger = (
+        {run.seed: run for run in study.runs if (run.teacher, run.query) == (teacher, query)}
+        for query in ("apil", "dagger")
+    )
+    return [(apil[seed], dagger[seed]) for seed in sorted(apil.keys() & dagger.keys())]
+
+
+def differences(study: Study, teacher: str, split: str) -> list[float]:
+    """APIL's success alone minus DAGGER's, in points, seed by seed."""
+    return [
+        100 * (ours.splits[split]["success_alone"] - every.splits[split]["success_alone"])
+        for ours, every in paired(study, teacher)
+    ]
+
+
+def answers_share(study: Study, teacher: str) -> float:
+    """The answers that APIL used in its whole training over those of DAGGER, over common seeds."""
+    pairs = paired(study, teacher)
+    return sum(ours.answers for ours, _ in pairs) / sum(every.answers for _, every in pairs)
+
+
+def paired_table(study: Study) -> Table:
+    """APIL against DAGGER, seed by seed."""
+    notes = (
+        setting(study),
+        "Runs with the same seed start from the same weights and see the same episodes in the same order. A difference "
+        "is APIL's success alone minus DAGGER's, in points; the range is from the smallest to the largest over seeds.",
+        "Answers: how many the teachers gave in the whole training. DAGGER asks at every step of its own walks. What "
+        "success alone was before the end of training is not recorded.",
+    )
+    grids = [_paired_grid(study, split) for split in study.splits]
+    return Table("table_paired", f"APIL against DAGGER, {study.task}", notes, (*grids, _answers_grid(study)))
+
+
+def _paired_grid(study: Study, split: str) -> Grid:
+    rows = []
+    for teacher in both_ways(study):
+        found = differences(study, teacher, split)
+        each = ", ".join(f"{value:+.1f}" for value in found)
+        rows.append((teacher, str(len(found)), f"{fmean(found):+.1f}", spread(found), each))
+    header = ("teacher", "common seeds", "mean", "range", "each seed")
+    return Grid(f"Success alone on {split}, APIL minus DAGGER (points)", header, tuple(rows))
+
+
+def spread(values: Sequence[float]) -> str:
+    """From the smallest to the largest; nothing to say of one value."""
+    return f"{min(values):+.1f} to {max(values):+.1f}" if len(values) > 1 else NOTHING
+
+
+def _answers_grid(study: Study) -> Grid:
+    main, rows = study.splits[0], []
+    for teacher in both_ways(study):
+        pairs = paired(study, teacher)
+        ours, every = ([pair[place] for pair in pairs] for place in (0, 1))
+        means = [f"{fmean(run.answers for run in runs):,.0f}" for runs in (ours, every)]
+        success = [f"{100 * fmean(run.splits[main]['success_alone'] for run in runs):.1f}" for runs in (ours, every)]
+        rows.append((teacher, str(len(pairs)), *means, f"{100 * answers_share(study, teacher):.1f}", *success))
+    header = (
+        "teacher",
+        "common seeds",
+        "answers, apil",
+        "answers, dagger",
+        "apil's share (%)",
+        f"success alone on {main}, apil (%)",
+        "dagger (%)",
+    )
+    return Grid("Answers in the whole training", header, tuple(rows))
