@@ -2,10 +2,10 @@
 
     .venv/bin/python benchmarks/gymnasium.py
 
-Both take random actions, in one process, in turns. Processor time is counted, so that other work on the machine does not
-change the ratio. Only steps that move an environment count: not those of gymnasium's automatic resets, nor apil's for
-episodes that have ended. Times include the resets and the drawing of actions on both sides. The distance is 'success':
-a function of the user's own costs what it costs.
+Both take random actions, in one process, in turns. Processor time is counted, so that other work on the machine
+changes the ratio little. Only steps that move an environment count: not those of gymnasium's automatic resets, nor
+apil's for episodes that have ended. Times include the resets and the drawing of actions on both sides. The distance is
+'success': a function of the user's own costs what it costs.
 """
 
 from __future__ import annotations

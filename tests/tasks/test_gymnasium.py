@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor, nn
 from toy_environments import Corridor, Shows
 
@@ -17,7 +18,7 @@ from apil.tasks import from_gymnasium
 from apil.tasks.gymnasium import Episode, GymnasiumTask
 from apil.tasks.gymnasium.layout import Layout, element
 
-SPACES = {
+SPACES: dict[str, spaces.Space[Any]] = {
     "bounded": spaces.Box(-2.0, 6.0, (3,), np.float32),
     "free": spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
     "choice": spaces.Discrete(4, start=-1),
@@ -100,7 +101,8 @@ def test_parts_of_a_dict_come_back_from_the_features() -> None:
     space = spaces.Dict({**SPACES, "inner": spaces.Dict({"choice": spaces.Discrete(3)})})
     space.seed(1)
     shown = [space.sample() for _ in range(3)]
-    batch = gymnasium.vector.utils.concatenate(space, shown, gymnasium.vector.utils.create_empty_array(space, 3))
+    empty: Any = create_empty_array(space, 3)
+    batch: Any = concatenate(space, shown, empty)
     layout = Layout(space, "toy")
     features = torch.from_numpy(layout.features(batch))
     parts = layout.structured(features)
