@@ -2,9 +2,10 @@
 
     .venv/bin/python benchmarks/gymnasium.py
 
-Both take random actions, in one process, in turns. Processor time is counted, so that other work on the machine does not
-change the ratio. Only steps that move an environment count: not those of gymnasium's automatic resets, nor apil's for
-episodes that have ended. Times include the resets and the drawing of actions on both sides.
+Both take random actions, in one process, in turns. Processor time is counted, so that other work on the machine
+changes the ratio little. Only steps that move an environment count: not those of gymnasium's automatic resets, nor
+apil's for episodes that have ended. Times include the resets and the drawing of actions on both sides. The distance is
+'success': a function of the user's own costs what it costs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,15 @@ from apil.rng import Streams  # noqa: E402
 from apil.tasks import from_gymnasium  # noqa: E402
 from apil.tasks.gymnasium import GymnasiumTask  # noqa: E402
 
-COUNT, ROUNDS, ITERATIONS = 16, 7, 4
+COUNTS, ROUNDS, STEPS = (16, 64), 7, 400
+"""Environments: one run of 16 episodes, and a stack of four."""
 TARGET = 0.70
-ENVIRONMENTS: dict[str, tuple[int, Callable[[Any], float]]] = {
+HORIZONS = {
     # A random CartPole falls after some 22 steps: longer horizons would mostly measure episodes that have ended.
-    "CartPole-v1": (20, lambda env: abs(float(env.unwrapped.state[2]))),
-    "MountainCar-v0": (200, lambda env: max(0.0, 0.5 - float(env.unwrapped.state[0]))),
-    "Pendulum-v1": (200, lambda env: abs(float(env.unwrapped.state[0]))),
-    "MountainCarContinuous-v0": (200, lambda env: max(0.0, 0.45 - float(env.unwrapped.state[0]))),
+    "CartPole-v1": 20,
+    "MountainCar-v0": 200,
+    "Pendulum-v1": 200,
+    "MountainCarContinuous-v0": 200,
 }
 
 
@@ -53,40 +54,37 @@ def of_gymnasium(vector: SyncVectorEnv[Any, Any], steps: int) -> float:
     return moved / (time.process_time() - began)
 
 
-def of_apil(task: GymnasiumTask, space: gymnasium.Space[Any], iteration: int, steps: int) -> float:
+def of_apil(task: GymnasiumTask, space: gymnasium.Space[Any], turn: int, steps: int) -> float:
     """Steps a second through the task: reset, observe, step, done, as in the loop that collects episodes."""
-    streams = Streams([0])
+    streams, count = Streams([0]), len(space.sample())
     began, moved = time.process_time(), 0
     with torch.inference_mode():
         for batch in range(max(1, steps // task.horizon)):
-            state = task.reset(streams.draws("task", 1000 * iteration + batch), COUNT)
+            state = task.reset(streams.draws("task", 1000 * turn + batch), count)
             for _ in range(task.horizon):
-                moved += int((~task.done(state)).sum())
+                moved += count - int(task.done(state).numpy().sum())
                 task.observe(state)
-                actions = torch.from_numpy(space.sample())
-                state = task.step(state, actions.unsqueeze(0))
+                state = task.step(state, torch.from_numpy(space.sample()).unsqueeze(0))
             task.distance(state)
     return moved / (time.process_time() - began)
 
 
-def compare(name: str) -> float:
+def compare(name: str, count: int) -> float:
     """Prints both figures of an environment, medians over rounds; returns the median ratio."""
-    horizon, distance = ENVIRONMENTS[name]
 
     def make() -> gymnasium.Env[Any, Any]:
         return gymnasium.make(name)
 
-    vector = SyncVectorEnv([make] * COUNT)
-    task = from_gymnasium(make, distance=distance, horizon=horizon)
-    steps = 200 * ITERATIONS
+    vector = SyncVectorEnv([make] * count)
+    task = from_gymnasium(make, distance="success", horizon=HORIZONS[name])
     alone, adapted = [], []
     for turn in range(ROUNDS + 1):
-        pair = of_gymnasium(vector, steps), of_apil(task, vector.action_space, turn, steps)
+        pair = of_gymnasium(vector, STEPS), of_apil(task, vector.action_space, turn, STEPS)
         if turn:  # the first warms up
             alone.append(pair[0])
             adapted.append(pair[1])
     ratio = statistics.median(ours / theirs for ours, theirs in zip(adapted, alone, strict=True))
-    print(f"{name:26} {statistics.median(alone):12,.0f} {statistics.median(adapted):12,.0f} {ratio:8.2f}")
+    print(f"{name:26} {count:4} {statistics.median(alone):12,.0f} {statistics.median(adapted):12,.0f} {ratio:8.2f}")
     vector.close()
     task.close()
     return ratio
@@ -95,9 +93,9 @@ def compare(name: str) -> float:
 def main() -> None:
     """All environments; fails if one is below the target."""
     configure_torch()
-    print(f"{COUNT} environments, medians of {ROUNDS} rounds, steps a second of processor time")
-    print(f"{'':26} {'gymnasium':>12} {'apil':>12} {'ratio':>8}")
-    worst = min(compare(name) for name in ENVIRONMENTS)
+    print(f"steps a second of processor time, medians of {ROUNDS} rounds")
+    print(f"{'environment':26} {'':4} {'gymnasium':>12} {'apil':>12} {'ratio':>8}")
+    worst = min(compare(name, count) for name in HORIZONS for count in COUNTS)
     print(f"least ratio {worst:.2f}; the target is {TARGET:.2f}")
     sys.exit(0 if worst >= TARGET else 1)
 

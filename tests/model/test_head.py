@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_moments_and_draws_are_those_of_the_mixture() -> None:
     policy = (torch.rand(count, generator=generator) > 0.7).long()
     noise = torch.randn(count, 2, generator=generator)
     sample = means[model, policy] + deviations[model, policy] * noise
-    close = {"atol": 0.01, "rtol": 0.0}
+    close: Any = {"atol": 0.01, "rtol": 0.0}
     torch.testing.assert_close(mixed.mean[0, 0, :2], sample.mean(0), **close)
     torch.testing.assert_close(mixed.mean[0, 0, 2:].square(), sample.var(0), **close)
     torch.testing.assert_close(mixed.uncertainty.total[0, 0], sample.var(0).sum(), **close)
@@ -98,7 +99,7 @@ def test_the_loss_is_the_likelihood_of_the_scaled_answer_where_asked() -> None:
     action = torch.rand(2, 6, 2, generator=generator) * (BOX.high - BOX.low) + BOX.low
     asked = torch.rand(2, 6, generator=generator) < 0.5
     policies = head.policies(outputs.unsqueeze(2), _observation(2, 6)).squeeze(2)
-    normal = torch.distributions.Normal(policies[..., :2], policies[..., 2:])
+    normal: Any = torch.distributions.Normal(policies[..., :2], policies[..., 2:])
     expected = -torch.where(asked, normal.log_prob(BOX.scaled(action)).sum(-1), 0.0).sum(-1)
     torch.testing.assert_close(head.loss(outputs, action, torch.ones(0), asked), expected)
 

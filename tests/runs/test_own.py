@@ -188,8 +188,15 @@ class Spots(gymnasium.Env[Any, Any]):
 def test_pictures_are_learned_through_the_default_encoder_and_a_stack_gives_the_same_rows_as_a_run_alone() -> None:
     task = from_gymnasium(Spots, distance=lambda env: float(env.unwrapped.missed), horizon=4)
     side = Scripts((lambda seen: int(seen["picture"][0, 4, 0] > 0),), ("side",))
-    shared = {"batch": 4, "iterations": 60, "learning_rate": 3e-3, "log_every": 20, "hidden": 16, "models": 3}
-    configs = [RunConfig(task.name, "side", query, seed=seed, **shared) for query, seed in (("dagger", 0), ("apil", 1))]  # type: ignore[arg-type]
+    shared: dict[str, Any] = {
+        "batch": 4,
+        "iterations": 60,
+        "learning_rate": 3e-3,
+        "log_every": 20,
+        "hidden": 16,
+        "models": 3,
+    }
+    configs = [RunConfig(task.name, "side", query, seed=seed, **shared) for query, seed in (("dagger", 0), ("apil", 1))]
     stack = Trainer(configs, parts=Parts(task, side))
     stack.train()
     alone = Trainer(configs[1:], parts=Parts(task, side))

@@ -47,8 +47,8 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     over: bool
     """Terminated or truncated."""
     record: NDArray[np.float32]
-    """[2 + A]: distance, whether it is over, and which actions are valid; whoever gathers many may put a row of a larger
-    array in its place."""
+    """[2 + A]: distance, whether it is over, and which actions are valid; a row of a larger array where many are
+    gathered."""
 
     def __init__(
         self,
@@ -69,6 +69,11 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation_space = spaces.Tuple((self._space, record))
         self._masked = bool(actions)
         self._to_check = _CHECKED
+
+    @property
+    def unwrapped(self) -> Any:
+        """The environment itself, of whatever class it is."""
+        return self.env.unwrapped
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode."""

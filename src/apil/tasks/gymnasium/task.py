@@ -41,6 +41,8 @@ class GymnasiumState:
     """[runs, episodes] float"""
     done: Tensor
     """[runs, episodes] bool"""
+    over: bool
+    """All episodes are done."""
     situations: PoolSituations
 
 
@@ -99,7 +101,7 @@ class GymnasiumTask:
 
     def step(self, state: GymnasiumState, action: Tensor) -> GymnasiumState:
         """One step of every episode that is going on."""
-        return state if bool(state.done.all()) else self._state(*state.situations.stepped(action))
+        return state if state.over else self._state(*state.situations.stepped(action))
 
     def distance(self, state: GymnasiumState) -> Tensor:
         """As the given function tells it."""
@@ -133,16 +135,17 @@ class GymnasiumTask:
     def _state(self, situations: PoolSituations, seen: Any, records: NDArray[np.float32]) -> GymnasiumState:
         # NumPy until the end: on a handful of numbers its operations cost less than torch's. What is kept is copied,
         # since the environments write over their records at the next step.
-        shape = situations.places.shape
+        shape = tuple(situations.places.shape)
+        ended = records[:, DONE] != 0
         features = torch.from_numpy(self.layout.features(seen).reshape(*shape, -1))
         distance = torch.from_numpy(records[:, DISTANCE].reshape(shape).copy())
-        done = torch.from_numpy((records[:, DONE] != 0).reshape(shape))
+        done = torch.from_numpy(ended.reshape(shape))
         valid = (
             torch.from_numpy((records[:, VALID:] != 0).reshape(*shape, -1)) if self.box is None else self._all(shape)
         )
-        return GymnasiumState(features, valid, distance, done, situations)
+        return GymnasiumState(features, valid, distance, done, bool(ended.all()), situations)
 
-    def _all(self, shape: torch.Size) -> Tensor:
+    def _all(self, shape: tuple[int, ...]) -> Tensor:
         """[runs, episodes, n]: continuous actions are all valid; made once."""
         if self._every.shape[:2] != shape:
             self._every = torch.ones(*shape, self.actions, dtype=torch.bool)
