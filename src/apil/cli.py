@@ -127,7 +127,7 @@ def _r2r_settings(command: Train) -> tuple[dict[str, Any], dict[str, Any]]:
         if not equals:
             raise ApilError(f"option '{given}' is not name=value: give for example width=256.")
         try:
-            encoder[name] = float(value) if "dropout" in name else int(value)
+            encoder[name] = float(value) if "dropout" in name or "weight" in name else int(value)
         except ValueError:
             raise ApilError(f"option '{given}': {value!r} is not a number.") from None
     if not command.data:

@@ -56,7 +56,7 @@ class Train:
     takes the mean over the training episodes in which they were followed at every step."""
     log_every: int = 20
     """Iterations between two rows of metrics."""
-    save_every: int = 100
+    save_every: int = 200
     """Iterations between two checkpoints."""
     answers: bool = True
     """Write every question and answer to answers.jsonl; a resumed run never asks them again."""

@@ -60,7 +60,7 @@ class RunConfig:
     """When a member of the committee is drawn; the committee's own rule if not given."""
     log_every: int = 20
     """Iterations between two rows of metrics."""
-    save_every: int = 100
+    save_every: int = 200
     """Iterations between two checkpoints."""
     teacher_deadline: float | None = None
     """Seconds a teacher has for one batch of answers."""

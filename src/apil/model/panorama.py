@@ -42,7 +42,7 @@ class Glance:
     candidates: Tensor
     """[M, d]"""
     shown: Tensor
-    """[M, d]: the bare words shown in the direction of a candidate, zero for stop."""
+    """[M, d]: the bare words shown in the direction of a candidate; for stop, all around."""
     step: Tensor
     """[M] long: which of the n steps."""
     action: Tensor
@@ -102,7 +102,7 @@ def glance(
         around=seen + affine(weights, "around", turned),
         here=here,
         candidates=candidates + feed_forward(weights, "candidate.f", inner),
-        shown=bare.flatten(0, 1).index_select(0, direction).masked_fill(is_stop, 0.0),
+        shown=torch.where(is_stop, bare.mean(1).index_select(0, step), bare.flatten(0, 1).index_select(0, direction)),
         step=step,
         action=action,
     )

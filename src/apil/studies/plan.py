@@ -65,7 +65,7 @@ def plan_r2r(
     other_seeds: int,
     thresholds: dict[str, float | None],
 ) -> list[Cell]:
-    """The runs of a study of R2R, in the order in which they are to be made: first those of DAGGER and APIL.
+    """The runs of a study of R2R, in the order in which they are to be made, DAGGER and APIL first.
 
     They have `seeds` seeds, the other policies `other_seeds`. EXTRUN is run with committees that differ: with one
     teacher, or with two of a kind, it has nothing to go by.
@@ -74,12 +74,10 @@ def plan_r2r(
         require_threshold(base.task, query, thresholds.get(query))
     cells = []
     for seed in range(max(seeds, other_seeds)):
-        for query in queries:
-            if seed >= (seeds if query in _MANY_SEEDS else other_seeds):
-                continue
-            for teacher in teachers:
-                if query == "extrun" and teacher in ("detm", "rand", "tworand"):
-                    continue
+        for teacher, query in product(teachers, queries):
+            one_kind = teacher in ("detm", "rand", "tworand")
+            wanted = seeds if query in _MANY_SEEDS else other_seeds
+            if seed < wanted and not (query == "extrun" and one_kind):
                 config = replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query))
                 cells.append(Cell(config))
     return cells

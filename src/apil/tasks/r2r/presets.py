@@ -24,7 +24,7 @@ PRESETS: dict[str, Preset] = {
         MappingProxyType(
             {
                 "iterations": 1500,
-                "learning_rate": 1e-3,
+                "learning_rate": 2e-3,
                 "hidden": 256,
                 "persona": 32,
                 "warmup": 100,
