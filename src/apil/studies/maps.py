@@ -73,7 +73,7 @@ def picture(route: Route, about: str) -> dict[str, bytes]:
         figure.suptitle(f"{route.name}, {about}\n{route.outcome}", fontsize=9.5)
         panel.set_xlabel("\n".join(lines), fontsize=8.5, style="italic", loc="left")
         handles, labels = panel.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, labelspacing=0.9)
         png = saved(figure, format="png", dpi=110, metadata={"Software": None})
         figure.set_layout_engine("none")
         return {"png": png, "svg": saved(figure, format="svg", metadata={"Date": None})}

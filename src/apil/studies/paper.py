@@ -199,9 +199,16 @@ READINGS = (
         ("r2r",),
     ),
     Reading(
+        "The distance is learned beside the policy",
+        "The paper's state encoder learns from the policy loss alone. Here, unless a run sets distance_weight to 0, it "
+        "also learns to predict the distance that the teachers tell with every answer, whoever asks.",
+        ("r2r",),
+    ),
+    Reading(
         "Averaged weights are evaluated",
         "What is evaluated is a running average of the weights over training, once, at the end. Single sets of weights "
-        "differ by several points of success from one iteration to the next.",
+        "differ by several points of success from one iteration to the next. The agent takes its likeliest action; "
+        "the paper's samples.",
         ("r2r",),
     ),
     Reading(
