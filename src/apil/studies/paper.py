@@ -206,9 +206,8 @@ READINGS = (
     ),
     Reading(
         "Averaged weights are evaluated",
-        "What is evaluated is a running average of the weights over training, once, at the end. Single sets of weights "
-        "differ by several points of success from one iteration to the next. The agent takes its likeliest action; "
-        "the paper's samples.",
+        "What is evaluated is a moving average of the weights, once, at the end of training: single sets of weights "
+        "swing. The agent takes its likeliest action; the paper's samples.",
         ("r2r",),
     ),
     Reading(
