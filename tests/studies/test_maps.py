@@ -36,7 +36,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
         hidden=16,
         persona=8,
         models=2,
-        options={"data": str(data)} | _SMALL,
+        options={"data": str(data), **_SMALL},
     )
 
 

@@ -12,9 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
+from numpy.typing import NDArray
 
 from apil.studies.figures import RC, WIDTH, saved
 from apil.studies.statistics import Floats
+
+Bools = NDArray[np.bool_]
 
 _MARGIN = 1.2
 """Metres around what has to be seen."""
@@ -34,8 +37,8 @@ class Route:
     instruction: str
     places: Floats
     """[P, 3] metres, z up."""
-    edges: Floats
-    """[edges, 2] integer numbers of the viewpoints at both ends."""
+    edges: NDArray[np.int64]
+    """[edges, 2] the viewpoints at both ends."""
     annotated: list[int]
     """The ground truth, from the start to the goal."""
     walked: list[int]
@@ -70,7 +73,7 @@ def picture(route: Route, about: str) -> dict[str, bytes]:
         figure.suptitle(f"{route.name}, {about}\n{route.outcome}", fontsize=9.5)
         panel.set_xlabel("\n".join(lines), fontsize=8.5, style="italic", loc="left")
         handles, labels = panel.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, labelspacing=0.9)
         png = saved(figure, format="png", dpi=110, metadata={"Software": None})
         figure.set_layout_engine("none")
         return {"png": png, "svg": saved(figure, format="svg", metadata={"Date": None})}
@@ -114,9 +117,9 @@ def _draw(panel: Axes, route: Route) -> None:
 def _draw_graph(panel: Axes, route: Route) -> None:
     """What lies on the floors of the two paths; other floors are faint."""
     heights = route.places[route.annotated + route.walked, 2]
-    here = (np.abs(route.places[:, 2:] - heights) <= _STOREY).any(1)
+    here: Bools = np.abs(route.places[:, 2:] - heights).min(1) <= _STOREY
     points = route.places[:, :2]
-    both = here[route.edges].all(1)
+    both: Bools = here[route.edges[:, 0]] & here[route.edges[:, 1]]
     for edges, viewpoints, colour, order in (
         (route.edges[~both], points[~here], "#ededed", 0),
         (route.edges[both], points[here], "#bcbcbc", 1),
@@ -128,12 +131,18 @@ def _draw_graph(panel: Axes, route: Route) -> None:
 def _draw_start(panel: Axes, at: Floats, heading: float) -> None:
     """A square, and an arrow of 1.2 m along the first heading."""
     ahead = at + 1.2 * np.array([np.sin(heading), np.cos(heading)])
-    panel.annotate("", ahead, at, arrowprops={"arrowstyle": "->", "color": "black", "linewidth": 1.4}, zorder=6)
+    panel.annotate(
+        "",
+        (ahead[0], ahead[1]),
+        (at[0], at[1]),
+        arrowprops={"arrowstyle": "->", "color": "black", "linewidth": 1.4},
+        zorder=6,
+    )
     panel.plot(*at, "s", color="black", markersize=6, label="start and heading", zorder=6)
 
 
 def _draw_questions(panel: Axes, route: Route) -> None:
-    """A ring at each viewpoint where the agent asked, of a size, colour and shape that tell who answered."""
+    """A ring at each viewpoint where the agent asked, of a colour and shape that tell who answered."""
     for rank, member in enumerate(route.members):
         steps = [step for step, who in enumerate(route.answered) if who == rank]
         if not steps:
@@ -158,7 +167,7 @@ def _draw_steps(panel: Axes, route: Route) -> None:
     for at, steps in stood.items():
         panel.annotate(
             ",".join(steps),
-            route.places[at, :2],
+            (route.places[at, 0], route.places[at, 1]),
             xytext=(7, 6),
             textcoords="offset points",
             fontsize=8,

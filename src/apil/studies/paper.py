@@ -199,9 +199,15 @@ READINGS = (
         ("r2r",),
     ),
     Reading(
+        "The distance is learned beside the policy",
+        "The paper's state encoder learns from the policy loss alone. Here, unless a run sets distance_weight to 0, it "
+        "also learns to predict the distance that the teachers tell with every answer, whoever asks.",
+        ("r2r",),
+    ),
+    Reading(
         "Averaged weights are evaluated",
-        "What is evaluated is a running average of the weights over training, once, at the end. Single sets of weights "
-        "differ by several points of success from one iteration to the next.",
+        "What is evaluated is a moving average of the weights, once, at the end of training: single sets of weights "
+        "swing. The agent takes its likeliest action; the paper's samples.",
         ("r2r",),
     ),
     Reading(
