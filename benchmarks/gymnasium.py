@@ -22,9 +22,9 @@ import torch
 # This file has the name of the package it measures; its folder must not be searched for it.
 sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]
 
+import gymnasium  # noqa: E402
 from gymnasium.vector import SyncVectorEnv  # noqa: E402
 
-import gymnasium  # noqa: E402
 from apil.learning.build import configure_torch  # noqa: E402
 from apil.rng import Streams  # noqa: E402
 from apil.tasks import from_gymnasium  # noqa: E402

@@ -15,14 +15,13 @@ import tempfile
 import time
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from imitation.algorithms import bc
 from imitation.algorithms.dagger import SimpleDAggerTrainer
 from imitation.policies.base import NonTrainablePolicy
 from stable_baselines3.common.vec_env import DummyVecEnv
-
-import gymnasium
 
 SIZE = 5
 HORIZON = 2 * (SIZE - 1)

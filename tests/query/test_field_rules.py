@@ -18,7 +18,7 @@ from apil.query import QUERY_POLICIES
 from apil.query.protocol import QuerySetup
 from apil.query.scored import ScoredPolicy
 from apil.rng import Streams
-from apil.types import Belief, Episodes
+from apil.types import ActionBox, Belief, Episodes
 
 
 def _agents(query: str, **settings: Any) -> Agents:
@@ -254,7 +254,9 @@ def test_thriftydagger_learns_the_discounted_chance_of_success() -> None:
 
 
 def test_a_rule_of_probabilities_refuses_continuous_actions() -> None:
-    setup = QuerySetup(Streams([0]), 4, 2, 5, torch.tensor([0.1]), discrete=False)
+    setup = QuerySetup(
+        Streams([0]), 4, 2, 5, torch.tensor([0.1]), box=ActionBox(torch.tensor([-1.0]), torch.tensor([1.0]))
+    )
     for name in ("least-confidence", "margin", "entropy"):
         with pytest.raises(ApilError, match=f"'{name}' reads action probabilities"):
             QUERY_POLICIES.load(name)(setup)

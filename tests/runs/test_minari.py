@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
-import gymnasium
 from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import Parts, build
@@ -23,7 +24,6 @@ from apil.teachers import NoisyDistance, Team, load_demonstrations
 from apil.teachers.committee import committee
 from apil.teachers.recorded import RecordedEpisode, dataset_folder, members, read_episodes
 from apil.types import Episodes
-from gymnasium import spaces
 
 minari = pytest.importorskip("minari", reason="the extra 'minari' is not installed: pip install 'apil[minari]'")
 

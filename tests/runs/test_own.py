@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 import apil
-import gymnasium
 from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import Parts
@@ -22,7 +23,6 @@ from apil.runs.train import resume_run
 from apil.tasks import from_gymnasium
 from apil.tasks.gymnasium import GymnasiumTask
 from apil.types import Answer, Observation, Reference
-from gymnasium import spaces
 
 SMALL: dict[str, Any] = {"batch": 3, "iterations": 4, "log_every": 2, "save_every": 2, "hidden": 16, "models": 3}
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -11,7 +12,6 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor, nn
 from toy_environments import Corridor, Shows
 
-import gymnasium
 from apil.errors import ApilError
 from apil.rng import Streams
 from apil.tasks import from_gymnasium

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import gymnasium
+import numpy as np
 from gymnasium import spaces
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from apil.errors import ApilError
@@ -18,7 +19,6 @@ from apil.runs.files import make_folder
 from apil.tasks.protocol import Task
 from apil.teachers.recorded import dataset_folder, require_minari
 from apil.types import Episodes
-from gymnasium import spaces
 
 
 def export_episodes(

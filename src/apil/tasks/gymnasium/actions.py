@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
 from apil.errors import ApilError
 from apil.types import ActionBox
-from gymnasium import spaces
 
 
 class Actions:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
-import gymnasium
 from apil.errors import ApilError
 from apil.tasks.gymnasium.distances import Distance
 from apil.tasks.gymnasium.layout import misfit
-from gymnasium import spaces
 
 ValidActions = Callable[["Episode"], ArrayLike]
 

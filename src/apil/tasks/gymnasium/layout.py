@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 from torch import Tensor
 
 from apil.errors import ApilError
-from gymnasium import spaces
 
 Structured = Tensor | dict[str, Tensor]
 """[n, ...] of each field by name, or the one tensor where the observation space is no Dict."""

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import gymnasium
 import numpy as np
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 from torch import Tensor
 
-import gymnasium
 from apil.errors import ApilError
 from apil.tasks.gymnasium.actions import Actions
 from apil.tasks.gymnasium.episode import Episode
 from apil.tasks.gymnasium.layout import element
-from gymnasium import spaces
 
 Vectorise = Literal["sync", "async"]
 

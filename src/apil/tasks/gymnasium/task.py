@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-import gymnasium
 from apil.errors import ApilError
 from apil.rng import Draws
 from apil.tasks.gymnasium.actions import Actions
