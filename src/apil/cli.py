@@ -303,10 +303,10 @@ def study(command: Study) -> None:
     base = _study_base(command)
     queries = tuple(dict.fromkeys(QUERY_POLICIES.check(query) for query in command.queries))
     out = command.out or Path("results") / command.task
+    calibration = load_calibration(command.calibration)
     claim_folder(out, command.task, typed)
     make_folder(out / "runs")
     with locked(out):
-        calibration = load_calibration(command.calibration)
         if command.task == "r2r":
             calibration["r2r"] = _r2r_thresholds(command, base, queries, out, calibration.get("r2r", {}))
         thresholds = {query: threshold_of(calibration, command.task, query) for query in queries}
