@@ -294,9 +294,6 @@ def study(command: Study) -> None:
     from apil.runs.calibration import load_calibration, threshold_of
     from apil.runs.files import locked, make_folder
     from apil.studies.folder import claim_folder
-    from apil.studies.report import build_report
-    from apil.studies.routes import write_examples
-    from apil.studies.summary import write_records
 
     typed = _command_line(command)
     command = _filled(command)
@@ -314,11 +311,21 @@ def study(command: Study) -> None:
         assert command.episodes is not None
         _run_cells(command, cells, out, command.episodes)
         known = {query: entry for query, entry in calibration.get(command.task, {}).items() if query in queries}
-        write_records(cells, out, known)
-        if command.task == "r2r":
-            write_examples(cells, out, command.episodes)
-        build_report(out, command.workers)
+        _write_report(command, cells, out, known)
     _wrote(out, f"open {out / 'report.html'}")
+
+
+def _write_report(command: Study, cells: list[Cell], out: Path, thresholds: dict[str, dict[str, Any]]) -> None:
+    """Records, tables, figures and the page, from the finished runs of a study."""
+    from apil.studies.report import build_report
+    from apil.studies.routes import write_examples
+    from apil.studies.summary import write_records
+
+    assert command.episodes is not None
+    write_records(cells, out, thresholds)
+    if command.task == "r2r":
+        write_examples(cells, out, command.episodes)
+    build_report(out, command.workers)
 
 
 def _filled(command: Study) -> Study:

@@ -24,7 +24,7 @@ from apil.tasks.r2r.world import World
 from apil.types import Episodes, Observation, Panoramas
 
 BATCH = 12
-NO_DROPOUT = {"branch_dropout": 0.0, "word_dropout": 0.0, "view_dropout": 0.0}
+NO_DROPOUT = {"branch_dropout": 0.0, "word_dropout": 0.0, "view_dropout": 0.0, "distance_weight": 0.0}
 SMALL = {"width": 16, "heads": 2}
 
 

@@ -80,7 +80,7 @@ def test_interactions_areas_and_costs_are_those_of_the_run_folders(out: Path) ->
 def test_a_study_that_is_run_again_keeps_its_runs(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (out / "comparison.json").read_bytes()
     own_study(Study(str(out.parent / "study.toml"), out=out, workers=1))
-    assert "12 finished before and kept, 0 begun and made anew, 0 new" in capsys.readouterr().out
+    assert "12 finished before and kept, 0 trained before and evaluated now, 0 begun" in capsys.readouterr().out
     assert (out / "comparison.json").read_bytes() == before
 
 
