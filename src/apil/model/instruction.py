@@ -44,6 +44,8 @@ from apil.uncertainty import split_by_model
 
 FEATURES = ("geometry", "captions", "objects", "rooms", "images")
 """What an agent can see; geometry it always sees."""
+_FEW = 0.8
+"""Acting leaves those who have stopped out when fewer than this share of the agents still walk."""
 _FAR = 3.0
 """Tens of metres; what is farther counts as this far."""
 _LEADING = 4
@@ -298,7 +300,13 @@ class InstructionSession:
         self._weights = model.weights()
         self._words = model.word_vectors(self._weights)
         self._steps: list[tuple[Tensor, Tensor] | None] = [None] * model.sizes.step_layers
-        self._seen: Glance | None = None
+        self._taken: Tensor | None = None
+        """[rows, A, d]: the candidates of the step before."""
+        self._rows = torch.arange(0)
+        """[rows] long: the agents that are still looked at; all that follows is of them."""
+        self._texts: list[Text] = []
+        self._look = (masks, masks)
+        self._bias = masks
         size = model.state_size
         weight = self._weights["policy.w"]
         # [N2, K, d]: the share of each persona in the vector that is sought, bias included.
@@ -315,22 +323,53 @@ class InstructionSession:
         return Belief(state.unsqueeze(0), mean, identity, uncertainty, horizon - t, of_model=of_model)
 
     def mixture(self, observation: Observation, t: int) -> tuple[Tensor, Tensor]:
-        """The policy of every model and teacher [n, N2, K, A], and the states [n, d]."""
-        features, weights = observation.features[0], self._weights
+        """The policy of every model and teacher [n, N2, K, A], and the states [n, d].
+
+        Agents that have stopped are left out once they are many: stop is all they do, and their state is zero.
+        """
+        features, model = observation.features[0], self._model
         if t == 0:
             self._read(features[:, 0].long())
+        # A last action of stop ends an episode; before the first there is none.
+        walking = features[self._rows, 3] > 0 if t else torch.ones(len(features), dtype=torch.bool)
+        if int(walking.sum()) < _FEW * len(self._rows):
+            self._leave(walking)
+        rows = self._rows
+        policies = features.new_zeros(len(features), len(self._masks), model.teachers, model.actions)
+        policies[..., 0] = 1.0
+        states = features.new_zeros(len(features), model.state_size)
+        if len(rows):
+            policies[rows], states[rows] = self._look_and_step(features[rows], t)
+        return policies, states
+
+    def _leave(self, walking: Tensor) -> None:
+        """Goes on with those who walk."""
+        kept = walking.nonzero().squeeze(-1)
+        self._rows = self._rows[kept]
+        self._texts = [Text(text.keys[kept], text.values[kept], text.bias[kept]) for text in self._texts]
+        self._look = (self._look[0][kept], self._look[1][kept])
+        self._bias = self._bias[kept]
+        self._steps = [None if step is None else (step[0][kept], step[1][kept]) for step in self._steps]
+        self._taken = None if self._taken is None else self._taken[kept]
+
+    def _look_and_step(self, features: Tensor, t: int) -> tuple[Tensor, Tensor]:
+        """One step of those who have not been left out."""
+        weights, actions = self._weights, self._model.actions
         seen = glance(
             weights, self._model.see, self._words, features[:, 1].long(), features[:, 2], features[:, _LEADING:],
             None, (0.0, 0.0),
         )  # fmt: skip
-        tokens = step_tokens(weights, seen, self._came(features[:, 3].long(), len(features)), torch.tensor([t]))
-        table = tokens.unsqueeze(1)
+        came = self._came(features[:, 3].long(), len(features))
+        table = step_tokens(weights, seen, came, torch.tensor([t])).unsqueeze(1)
         for layer, text in enumerate(self._texts):
             table, self._steps[layer] = decode(weights, f"step.{layer}", table, self._steps[layer], None, text, _same)
         state = norm(weights, "state.n", table)
         sought = look_for(weights, state, *self._look, self._bias)[:, 0]
-        self._seen = seen
-        return self._policies(state[:, 0], seen, sought), state[:, 0]
+        place = seen.step * actions + seen.action
+        size = self._words.shape[-1]
+        candidates = seen.candidates.new_zeros(len(features) * actions, size).index_copy(0, place, seen.candidates)
+        self._taken = candidates.view(len(features), actions, size)
+        return self._policies(state[:, 0], seen, sought, self._taken, place), state[:, 0]
 
     def _read(self, instruction: Tensor) -> None:
         """Encodes the instructions, once an episode."""
@@ -339,27 +378,21 @@ class InstructionSession:
         self._texts = [model.layer_text(self._weights, n, text, packing) for n in range(model.sizes.step_layers)]
         self._look = model.look_text(self._weights, text, bare, packing)
         self._bias = packing.bias
+        self._rows = torch.arange(len(instruction))
 
     def _came(self, last: Tensor, count: int) -> Tensor:
         """[n, d]: the candidate that was taken at the step before; zero before the first."""
-        before = self._seen
-        if before is None:
+        if self._taken is None:
             return self._words.new_zeros(count, self._words.shape[-1])
-        actions = self._model.actions
-        # An episode that ended long ago has a last action that may not exist where it stands; it is not looked at.
-        lookup = torch.zeros(count * actions, dtype=torch.long)
-        lookup[before.step * actions + before.action] = torch.arange(len(before.step))
-        return before.candidates[lookup[torch.arange(count) * actions + last]]
+        return self._taken[torch.arange(count), last]
 
-    def _policies(self, state: Tensor, seen: Glance, sought: Tensor) -> Tensor:
-        """[n, N2, K, A]"""
+    def _policies(self, state: Tensor, seen: Glance, sought: Tensor, candidates: Tensor, place: Tensor) -> Tensor:
+        """[n, N2, K, A]; `candidates` [n, A, d], those of `seen` at their `place` in the flattened table."""
         model, count = self._model, len(state)
         size = model.state_size
         of_state = functional.linear(state.unsqueeze(1) * self._masks[:, :size], self._weights["policy.w"][:, :size])
         wanted = (of_state.unsqueeze(2) + self._of_persona).flatten(1, 2)
-        place = seen.step * model.actions + seen.action
-        table = wanted.new_zeros(count * model.actions, size).index_copy(0, place, seen.candidates)
-        logits = wanted @ table.view(count, model.actions, size).transpose(1, 2) / math.sqrt(size)
+        logits = wanted @ candidates.transpose(1, 2) / math.sqrt(size)
         match = _match(self._weights, seen, sought[seen.step])
         bias = match.new_full((count * model.actions,), -torch.inf).index_copy(0, place, match)
         logits = logits + bias.view(count, 1, model.actions)
