@@ -22,6 +22,7 @@ from apil.commands import (
     Doctor,
     Evaluate,
     Export,
+    List,
     Replay,
     Study,
     Train,
@@ -45,28 +46,7 @@ def main() -> None:
     command: Any = None
     try:
         command = tyro.cli(Command, prog="apil", description=__doc_cli__)
-        if isinstance(command, Train):
-            train(command)
-        elif isinstance(command, Evaluate):
-            evaluate(command)
-        elif isinstance(command, Study):
-            study(command)
-        elif isinstance(command, Calibrate):
-            calibrate(command)
-        elif isinstance(command, Replay):
-            replay(command)
-        elif isinstance(command, DataR2R):
-            data_r2r(command)
-        elif isinstance(command, DataHouses):
-            data_houses(command)
-        elif isinstance(command, DataShow):
-            data_show(command)
-        elif isinstance(command, Export):
-            export(command)
-        elif isinstance(command, Doctor):
-            doctor(command)
-        else:
-            show_list()
+        _CARRIED_OUT[type(command)](command)
     except ApilError as error:
         print(f"apil: {error}", file=sys.stderr)
         sys.exit(2)
@@ -632,7 +612,7 @@ def doctor(command: Doctor) -> None:
     print("All that apil needs is there.")
 
 
-def show_list() -> None:
+def show_list(command: List) -> None:
     """`apil list`"""
     for title, registry in (("Tasks", TASKS), ("Teachers", TEACHERS), ("Query policies", QUERY_POLICIES)):
         print(title)
@@ -690,6 +670,22 @@ def _print_columns(title: str, columns: dict[str, dict[str, float]]) -> None:
 
 def _wrote(path: Path, then: str = "") -> None:
     print(f"Wrote {path}" + (f" ({then})" if then else ""))
+
+
+_CARRIED_OUT: dict[type, Callable[[Any], None]] = {
+    Train: train,
+    Evaluate: evaluate,
+    Study: study,
+    Calibrate: calibrate,
+    Replay: replay,
+    DataR2R: data_r2r,
+    DataHouses: data_houses,
+    DataShow: data_show,
+    Export: export,
+    Doctor: doctor,
+    List: show_list,
+}
+"""What each command does."""
 
 
 if __name__ == "__main__":
