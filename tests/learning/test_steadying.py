@@ -97,3 +97,19 @@ def test_gradients_are_cut_run_by_run() -> None:
     _cut(gradients, 1.0)
     torch.testing.assert_close(gradients[0], torch.tensor([[0.6, 0.0], [0.3, 0.0]]))
     torch.testing.assert_close(gradients[1], torch.tensor([[0.8], [0.4]]))
+
+
+def test_a_look_at_the_averaged_agents_does_not_change_the_training() -> None:
+    config = RunConfig(
+        "maze", "twodifdetm", "apil", iterations=8, batch=4, log_every=4, average=0.9, hidden=8, persona=4
+    )
+    looked, plain = Trainer([config]), Trainer([config])
+    for iteration in range(8):
+        looked.step()
+        plain.step()
+        with looked.averaged() as agents:
+            same = torch.equal(agents.model.policy["w1"], plain.agents.model.policy["w1"])
+            assert same == (iteration == 0)  # the average of one is that one
+    assert looked.rows == plain.rows
+    for name, value in plain.state(0).items():
+        assert torch.equal(looked.state(0)[name], value), name

@@ -10,8 +10,8 @@ from made_up_r2r_study import write_r2r_study
 from made_up_study import write_study
 
 from apil.studies.r2r_figures import plates_of
-from apil.studies.r2r_tables import navigation_table, paired_table, r2r_tables, results_table
-from apil.studies.records import Study, read_study
+from apil.studies.r2r_tables import answers_to_reach, navigation_table, paired_table, r2r_tables, results_table
+from apil.studies.records import RunResult, Study, read_study
 from apil.studies.report import build_report, findings
 from apil.studies.tables import Grid, queries_table, uncertainty_table
 
@@ -108,3 +108,15 @@ def test_a_task_without_splits_has_none_of_this(tmp_path: Path) -> None:
     assert r2r_tables(maze) == []
     assert "figure_splits" not in {plate.name for plate in plates_of(maze)}
     assert "seeds" not in queries_table(maze).grids[0].header, "all rows have the same, and the notes say it"
+
+
+def _looked(*looks: tuple[float, float]) -> RunResult:
+    return RunResult("detm", "apil", 0, looks[-1][0] if looks else 0.0, {}, looks)
+
+
+def test_answers_to_reach_a_share_are_those_of_the_first_look_that_is_good_enough() -> None:
+    dagger = _looked((100.0, 0.2), (200.0, 0.5), (300.0, 0.4))
+    assert answers_to_reach(_looked((30.0, 0.3), (60.0, 0.39), (90.0, 0.1)), dagger) == 60.0
+    assert answers_to_reach(_looked((30.0, 0.3), (60.0, 0.37)), dagger) is None
+    assert answers_to_reach(_looked((30.0, 0.3), (60.0, 0.37)), dagger, share=0.9) == 60.0
+    assert answers_to_reach(_looked(), dagger) is None

@@ -34,6 +34,14 @@ class Average:
         for value, average in self._pairs:
             value.copy_(average)
 
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchanges weights and averages; doing it twice changes nothing."""
+        for value, average in self._pairs:
+            live = value.clone()
+            value.copy_(average)
+            average.copy_(live)
+
     def of_run(self, run: int) -> dict[str, Tensor]:
         """The averages of one run, as views: 'average.policy.*' and so on."""
         named = learned(self._agents, run, lambda value: self._twin[id(value)])

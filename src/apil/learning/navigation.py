@@ -127,13 +127,14 @@ def evaluate_split(
     greedy: bool = True,
     limit: int | None = None,
     shuffle: bool = False,
+    helped: bool = True,
     progress: Callable[[int], None] = lambda episodes: None,
 ) -> dict[str, Any]:
     """The measures alone and, with the suffix `_with_help`, where the teacher's action is executed wherever the query
     policy fires; the share of steps at which it fires in both; and the five uncertainties of the rollout alone.
 
-    With `shuffle` each episode comes with another's instruction. `progress` is told the episodes done, of twice the
-    number in the split.
+    Not `helped` leaves the second half out. With `shuffle` each episode comes with another's instruction. `progress` is
+    told the episodes done, of twice the number in the split.
     """
     assert isinstance(agents.task, R2R)
     task = agents.task.of_split(split)
@@ -142,7 +143,7 @@ def evaluate_split(
         task = task.shuffled()
         results["shuffled"] = True
     done = 0
-    for acting, suffix in (("alone", ""), ("helped", "_with_help")):
+    for acting, suffix in (("alone", ""), ("helped", "_with_help"))[: 1 + helped]:
         sums: dict[str, float] = {}
         for tour in tours(agents, task, acting, greedy=greedy, limit=limit):  # type: ignore[arg-type]
             batch = tour.episodes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -68,6 +69,21 @@ class Trainer:
         if self._average is not None:
             self._average.apply()
         return self.agents
+
+    @contextmanager
+    def averaged(self) -> Iterator[Agents]:
+        """The agents with averaged weights for a look at them in the middle of training, which it does not change."""
+        if self._average is not None:
+            self._average.swap()
+        try:
+            yield self.agents
+        finally:
+            if self._average is not None:
+                self._average.swap()
+
+    def answers(self, run: int) -> int:
+        """Answers that a run has had so far."""
+        return int(self._meter.answers[run])
 
     def state(self, run: int) -> dict[str, Tensor]:
         """Everything that changes in training, of one run. Randomness has no state; tasks start anew each iteration."""

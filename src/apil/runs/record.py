@@ -133,10 +133,12 @@ def train_on(
     progress: Callable[[int], None],
     stopped: Sequence[int] = (),
     kept: int = KEPT,
+    look: Callable[[Trainer], None] = lambda trainer: None,
 ) -> Trainer:
     """Trains a stack of runs that stand at the same iteration to the end, or until there is something in `stopped`.
 
-    At the end each run has a checkpoint; `kept` is how many checkpoints stay then.
+    At the end each run has a checkpoint; `kept` is how many checkpoints stay then. `look` is called after
+    every iteration.
     """
     books = [record.answers for record in records if record.answers is not None]
     log = AnswerBooks(books) if books else None
@@ -147,7 +149,7 @@ def train_on(
         trainer.restore(records[0].done, [record.saved for record in records])
     progress(trainer.iteration)
     try:
-        _loop(trainer, log, records, due, progress, stopped, kept)
+        _loop(trainer, log, records, due, progress, stopped, kept, look)
     finally:
         if log is not None:
             log.flush()
@@ -162,11 +164,13 @@ def _loop(
     progress: Callable[[int], None],
     stopped: Sequence[int],
     kept: int,
+    look: Callable[[Trainer], None],
 ) -> None:
     end, log_every = records[0].config.iterations, records[0].config.log_every
     since, took = time.perf_counter(), 0.0
     while trainer.iteration < end and not stopped:
         rows = trainer.step()
+        look(trainer)
         complete = trainer.iteration % log_every == 0
         if rows is not None and complete:
             _add(records, rows)

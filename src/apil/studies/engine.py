@@ -21,12 +21,13 @@ from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
 from apil.learning.navigation import evaluate_split
 from apil.learning.teacher_model import teacher_models
+from apil.learning.trainer import Trainer
 from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
-from apil.runs.files import make_folder, read_json
+from apil.runs.files import make_folder, read_json, write_json
 from apil.runs.record import Due, Record, is_whole, train_on
 from apil.runs.store import load_config, write_evaluation
-from apil.studies.plan import SPLITS, Cell, stacks
+from apil.studies.plan import LOOKS, SPLITS, Cell, stacks
 from apil.tasks.r2r.task import R2R
 
 Progress = Callable[[int], None]
@@ -34,6 +35,8 @@ Progress = Callable[[int], None]
 
 _EVALUATION = 250
 """Units of work for evaluating a run, measured against an iteration of training."""
+_LOOKED = 500
+"""Episodes of val_seen for a look at an agent in training."""
 _WATCHED = 200
 """Episodes for comparing the teacher model with the teachers."""
 
@@ -194,13 +197,28 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
         progress((iterations - done) * len(records))
         done = iterations
 
-    trainer = train_on(records, due, trained, kept=1)
+    trainer = train_on(records, due, trained, kept=1, look=_looking(records[0]))
     agents = trainer.trained_agents()
     evaluations = _evaluate(agents, episodes)
     models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
     for run, record in enumerate(records):
         write_evaluation(record.folder, {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]})
     progress(_EVALUATION * len(records))
+
+
+def _looking(record: Record) -> Callable[[Trainer], None]:
+    """On R2R, ten looks in a run at what the agent can do alone on val_seen, for curves of success against answers."""
+    every = max(1, record.config.iterations // LOOKS)
+
+    def look(trainer: Trainer) -> None:
+        path = record.folder / f"look-{trainer.iteration:08d}.json"
+        # A run that was stopped comes by again, to the same figures.
+        if trainer.iteration % every == 0 and not path.exists():
+            with trainer.averaged() as agents:
+                seen = evaluate_split(agents, SPLITS[1], limit=_LOOKED, helped=False)
+            write_json(path, {"iteration": trainer.iteration, "answers": trainer.answers(0), **seen})
+
+    return look if record.config.task == "r2r" else (lambda trainer: None)
 
 
 def _evaluate(agents: Agents, episodes: int) -> list[dict[str, Any]]:

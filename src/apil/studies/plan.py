@@ -18,6 +18,8 @@ SAMPLE_SIZES = (1, 5, 10, 20, 50)
 _STACK = 72
 SPLITS = ("val_unseen", "val_seen")
 """Where agents on R2R are evaluated; the first is the one that tables show."""
+LOOKS = 10
+"""How often an agent on R2R is looked at in training, evenly spread."""
 R2R_QUERIES = ("dagger", "apil", "errpred", "intrun", "behvun", "bc", "extrun")
 """Of the paper's second table, in the order in which the study runs them."""
 _MANY_SEEDS = ("dagger", "apil")

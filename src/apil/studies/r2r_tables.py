@@ -209,11 +209,37 @@ def paired_table(study: Study) -> Table:
         setting(study),
         "Runs with the same seed start from the same weights and see the same episodes in the same order. A difference "
         "is APIL's success alone minus DAGGER's, in points; the range is from the smallest to the largest over seeds.",
-        "Answers: how many the teachers gave in the whole training. DAGGER asks at every step of its own walks. What "
-        "success alone was before the end of training is not recorded.",
+        "Answers: how many the teachers gave in the whole training. DAGGER asks at every step of its own walks.",
+        "Answers to 95 %: the first of ten looks in training, each at 500 episodes of val_seen, at which success alone "
+        "was at least 95 % of that at DAGGER's last look with the same seed; the share is of all DAGGER's answers. A "
+        "run that never got there counts as none.",
     )
     grids = [_paired_grid(study, split) for split in study.splits]
-    return Table("table_paired", f"APIL against DAGGER, {study.task}", notes, (*grids, _answers_grid(study)))
+    grids += [_answers_grid(study), *_reached_grids(study)]
+    return Table("table_paired", f"APIL against DAGGER, {study.task}", notes, tuple(grids))
+
+
+def answers_to_reach(ours: RunResult, every: RunResult, share: float = 0.95) -> float | None:
+    """Answers at the first look of `ours` with at least this share of the success at the last look of `every`."""
+    if not (ours.looks and every.looks):
+        return None
+    wanted = share * every.looks[-1][1]
+    return next((answers for answers, success in ours.looks if success >= wanted), None)
+
+
+def _reached_grids(study: Study) -> list[Grid]:
+    """Answers that APIL needed to come near DAGGER; none where nobody looked."""
+    rows = []
+    for teacher in both_ways(study):
+        pairs = [pair for pair in paired(study, teacher) if pair[0].looks and pair[1].looks]
+        needed = [(answers_to_reach(ours, every), every.answers) for ours, every in pairs]
+        known = [(answers, total) for answers, total in needed if answers is not None]
+        if pairs:
+            share = f"{100 * fmean(answers / total for answers, total in known):.1f}" if known else NOTHING
+            mean = f"{fmean(answers for answers, _ in known):,.0f}" if known else NOTHING
+            rows.append((teacher, f"{len(known)} of {len(pairs)}", mean, share))
+    header = ("teacher", "seeds that got there", "answers, apil", "share of dagger's answers (%)")
+    return [Grid("Answers to 95 % of DAGGER's success on val_seen", header, tuple(rows))] if rows else []
 
 
 def _paired_grid(study: Study, split: str) -> Grid:

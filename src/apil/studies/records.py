@@ -100,6 +100,8 @@ class RunResult:
     """In the whole run."""
     splits: Mapping[str, Mapping[str, float]]
     """Measures by split."""
+    looks: tuple[tuple[float, float], ...] = ()
+    """Answers so far and success alone on val_seen, at some moments of the training."""
 
 
 @dataclass(frozen=True)
@@ -304,7 +306,8 @@ def _run(entry: Mapping[str, Any]) -> RunResult:
     splits = {
         split: {name: float(value) for name, value in measures.items()} for split, measures in entry["splits"].items()
     }
-    return RunResult(entry["teacher"], entry["query"], int(entry["seed"]), float(entry["answers"]), splits)
+    looks = tuple((float(look["answers"]), float(look["success_alone"])) for look in entry.get("looks", []))
+    return RunResult(entry["teacher"], entry["query"], int(entry["seed"]), float(entry["answers"]), splits, looks)
 
 
 def _model(entry: Mapping[str, Any]) -> TeacherModel:

@@ -43,6 +43,10 @@ class Result:
         self.cell, self.config = cell, cell.config
         self.rows: list[Row] = read_rows(folder / "metrics.jsonl")
         self.evaluation: dict[str, Any] = read_json(folder / "evaluation.json")
+        self.looks = [
+            {name: look[name] for name in ("iteration", "answers", "success_alone")}
+            for look in (read_json(path) for path in sorted(folder.glob("look-*.json")))
+        ]
         tenth = self.config.iterations / 10
         last = [row for row in self.rows if row["iteration"] > self.config.iterations - tenth]
         first = [row for row in self.rows if row["iteration"] <= max(tenth, self.rows[0]["iteration"])]
@@ -102,6 +106,7 @@ def _write_evaluations(path: Path, results: Sequence[Result]) -> None:
             "seed": result.config.seed,
             "answers": result.figures["answers"],
             "splits": result.splits,
+            "looks": result.looks,
         }
         for _, own in _by(results)
         for result in sorted(own, key=lambda r: r.config.seed)
