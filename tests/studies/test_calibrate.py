@@ -11,7 +11,7 @@ import pytest
 from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.trainer import Trainer
-from apil.studies.calibrate import FIRST_SEED, calibrate
+from apil.studies.calibrate import FIRST_SEED, UNCALIBRATED, calibrate, calibrate_briefly
 
 _BASE = RunConfig("grid", "detm", "apil", iterations=12, log_every=5)
 _SEEDS = 2
@@ -71,3 +71,18 @@ def test_random_asks_at_apils_rate_and_extrun_is_not_calibrated(found: dict[str,
 def test_a_policy_without_a_threshold_cannot_be_calibrated(query: str) -> None:
     with pytest.raises(ApilError, match=f"'{query}' has no threshold. Policies to calibrate: intrun, extrun"):
         calibrate(_BASE, (query,), 1)
+
+
+def test_a_threshold_within_one_run_asks_about_as_often_as_apil() -> None:
+    """Scores fall while an agent learns, and a fixed threshold changes what it learns from: the rates agree roughly."""
+    base = RunConfig("maze", "detm", "apil", iterations=200, batch=16, epsilon=0.0)
+    found = calibrate_briefly(base, ["intrun", "behvun", "extrun", "random"], workers=1)
+    target = found["random"]["target"]
+    assert found["behvun"]["threshold"] == found["intrun"]["threshold"]
+    assert found["extrun"]["threshold"] == UNCALIBRATED["extrun"]
+    config = replace(base, query="intrun", threshold=found["intrun"]["threshold"], iterations=40, seed=FIRST_SEED)
+    trainer = Trainer([config])
+    trainer.train()
+    rows = trainer.rows[0]
+    rate = sum(row["query_rate"] * row["steps"] for row in rows) / sum(row["steps"] for row in rows)
+    assert abs(rate - target) < 0.15
