@@ -80,6 +80,7 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.observation, self.info = self.env.reset(seed=seed, options=options)
         self.reward, self.total, self.steps = 0.0, 0.0, 0
         self.terminated = self.truncated = self.over = False
+        self.record[DONE] = 0.0
         self._look()
         self._account()
         return (self.observation, self.record), _NOTHING
@@ -114,7 +115,8 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _account(self) -> None:
         told = self._distance(self)
         self.record[DISTANCE] = told if type(told) is float and told >= 0.0 else self._checked_distance(told)
-        self.record[DONE] = self.over
+        if self.over:
+            self.record[DONE] = 1.0
         if self._masked:
             mask = self.info.get("action_mask") if self._valid is None else self._valid(self)
             if mask is not None:
