@@ -14,7 +14,7 @@ from minigrid.envs import EmptyEnv
 
 import apil
 from apil.tasks import from_gymnasium
-from apil.teachers import NoisyDistance, Scripted, Team
+from apil.teachers import Scripted, Team
 from gymnasium import spaces
 
 SIDE, HORIZON = 6, 20
@@ -97,12 +97,4 @@ def experts() -> Team:
     return Team({"row-first": expert(True), "column-first": expert(False)})
 
 
-def liars(noise: float = 0.0, missing: float = 0.0) -> NoisyDistance:
-    """The same two, with noise on the distances that they tell, or without some of them."""
-    return NoisyDistance(experts(), noise=noise, missing=missing)
-
-
 apil.register_teacher("row-and-column", experts)
-for _share in (0.3, 0.6, 1.0):
-    apil.register_teacher(f"noise-{_share:g}", lambda share=_share: liars(noise=share), f"{_share:.0%} noise")
-    apil.register_teacher(f"missing-{_share:g}", lambda share=_share: liars(missing=share), f"{_share:.0%} missing")
