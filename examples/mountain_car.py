@@ -13,7 +13,7 @@ import gymnasium
 from apil.tasks import from_gymnasium
 from apil.teachers import Team
 
-HOLD, HORIZON = 8, 40
+HOLD, HORIZON = 8, 32
 """Steps of the environment that an action is held for, and actions of the longest episode."""
 
 
