@@ -1,10 +1,12 @@
 """Teachers that lie about the distance: how much of it can APIL bear?
 
-APIL learns when to ask from the distances that its teachers tell. Here two teachers of the maze tell them with noise,
-d * max(0, 1 + noise * N(0, 1)), the final one included, or leave them out. What an agent reaches alone, how often it
-asks and what DAGGER reaches are written to `table.md`, the curves to `figure.png` and `figure.svg`.
+APIL learns when to ask from the distances that its teachers tell. Here two teachers of the maze, or of any other task,
+tell them with noise, d * max(0, 1 + noise * N(0, 1)), the final one included, or leave them out. What an agent reaches
+alone, how often it asks and what DAGGER reaches are written to `table.md`, the curves to `figure.png` and `figure.svg`.
 
     python examples/lying_teachers.py --out results/lying-teachers
+    APIL_PLUGINS=examples/minigrid_experts.py python examples/lying_teachers.py --out results/minigrid-lies \\
+        --task room --teacher row-and-column --batch 8 --iterations 600 --learning-rate 5e-3 --average 0.98
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +25,17 @@ from apil.config import RunConfig
 from apil.learning.evaluate import evaluate
 from apil.learning.trainer import Trainer
 from apil.teachers import TEACHERS, NoisyDistance
-from apil.teachers.committee import twodifdetm
+from apil.teachers.committee import teacher
 
 NOISES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0)
 MISSING = (0.1, 0.25, 0.5, 0.75, 1.0)
 
 
-def lie(noise: float = 0.0, missing: float = 0.0) -> str:
-    """Two teachers who differ, with distances that carry noise or are missing: the name of such teachers."""
-    name = f"noise{noise:g}-missing{missing:g}"
+def lie(honest: str, noise: float = 0.0, missing: float = 0.0) -> str:
+    """Honest teachers made liars, with distances that carry noise or are missing: the name of such teachers."""
+    name = f"{honest}-noise{noise:g}-missing{missing:g}"
     if name not in TEACHERS.names():
-        apil.register_teacher(name, lambda: NoisyDistance(twodifdetm(), noise=noise, missing=missing))
+        apil.register_teacher(name, lambda: NoisyDistance(teacher(honest), noise=noise, missing=missing))
     return name
 
 
@@ -52,13 +55,18 @@ def run(configs: Sequence[RunConfig], episodes: int) -> list[dict[str, float]]:
     ]
 
 
-def study(noises: Sequence[float], missing: Sequence[float], seeds: int, iterations: int, episodes: int) -> list[Any]:
-    """A record for every kind of teacher and seed; DAGGER, which looks at no distance, for comparison."""
+def study(
+    base: RunConfig, noises: Sequence[float], missing: Sequence[float], seeds: int, episodes: int
+) -> list[dict[str, Any]]:
+    """A record for every kind of teacher and seed; DAGGER, which looks at no distance, for comparison.
+
+    `base` names the task, the honest teachers and the settings of all runs.
+    """
     kinds = [("dagger", 0.0, 0.0)]
     kinds += [("apil", noise, 0.0) for noise in noises] + [("apil", 0.0, share) for share in missing]
     cells = [(kind, seed) for kind in kinds for seed in range(seeds)]
     configs = [
-        RunConfig("maze", lie(noise, gone), query, seed=seed, batch=16, iterations=iterations)
+        replace(base, teacher=lie(base.teacher, noise, gone), query=query, seed=seed)
         for (query, noise, gone), seed in cells
     ]
     names = ("query", "noise", "missing")
@@ -121,13 +129,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the sweep and writes its table and figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/lying-teachers"))
+    parser.add_argument("--task", default="maze")
+    parser.add_argument("--teacher", default="twodifdetm")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--average", type=float, default=0.0)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--noises", type=float, nargs="*", default=NOISES)
     parser.add_argument("--missing", type=float, nargs="*", default=MISSING)
     options = parser.parse_args(arguments)
-    records = study(options.noises, options.missing, options.seeds, options.iterations, options.episodes)
+    base = RunConfig(
+        options.task,
+        options.teacher,
+        "apil",
+        iterations=options.iterations,
+        batch=options.batch,
+        learning_rate=options.learning_rate,
+        average=options.average,
+    )
+    records = study(base, options.noises, options.missing, options.seeds, options.episodes)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "records.json").write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     (options.out / "table.md").write_text(table(records), encoding="utf-8")

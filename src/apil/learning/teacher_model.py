@@ -110,9 +110,9 @@ def teacher_models(agents: Agents, episodes: int) -> list[dict[str, Any]]:
     contested = agents.task.contested()
     runs = len(agents.streams.seeds)
     everyone = Observation(contested.features.expand(runs, -1, -1), contested.valid.expand(runs, -1, -1))
-    policies = agents.model.policies(everyone)
     # Where no contested states are known there is nothing to compare policies on.
     pairs = list(itertools.combinations(range(agents.model.teachers), 2)) if contested.features.shape[1] else []
+    policies = agents.model.policies(everyone) if pairs else torch.empty(0)
     divergence = [jensen_shannon(policies[:, :, i], policies[:, :, j]).mean(1) for i, j in pairs]
     watched = _watch(agents, episodes)
     return [

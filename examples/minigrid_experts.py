@@ -1,0 +1,100 @@
+"""A MiniGrid environment with two experts who disagree: one walks along the row first, one along the column.
+
+APIL_PLUGINS=examples/minigrid_experts.py apil study examples/minigrid.toml --out results/minigrid
+"""
+
+from collections import deque
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from minigrid.core.constants import DIR_TO_VEC
+from minigrid.core.world_object import Goal
+from minigrid.envs import EmptyEnv
+
+import apil
+from apil.tasks import from_gymnasium
+from apil.teachers import Scripted, Team
+
+SIDE, HORIZON = 6, 20
+LEFT, RIGHT, FORWARD = range(3)
+EAST, SOUTH, WEST, NORTH = range(4)
+
+
+class Room(EmptyEnv):  # type: ignore[misc]
+    """MiniGrid-Empty-Random-8x8 with a random goal too; seen are where the goal lies, and the heading."""
+
+    def __init__(self) -> None:
+        super().__init__(size=SIDE + 2, agent_start_pos=None, max_steps=HORIZON)
+        self.action_space = spaces.Discrete(3)
+        self.observation_space = spaces.Box(-1.0, 1.0, (6,), np.float32)
+
+    def _gen_grid(self, width: int, height: int) -> None:
+        super()._gen_grid(width, height)
+        self.grid.set(width - 2, height - 2, None)
+        self.goal = tuple(map(int, self.place_obj(Goal())))
+
+    def gen_obs(self) -> Any:
+        """[6]: how far the goal is ahead and to the right, as shares of the room, and the heading as 0 and 1."""
+        (dx, dy), (x, y, heading) = DIR_TO_VEC[self.agent_dir].tolist(), stand(self)
+        east, south = self.goal[0] - x, self.goal[1] - y
+        seen = np.zeros(6, np.float32)
+        seen[:2] = (east * dx + south * dy) / SIDE, (south * dx - east * dy) / SIDE
+        seen[2 + heading] = 1
+        return seen
+
+
+def stand(env: Any) -> tuple[int, int, int]:
+    """x, y and heading of the agent."""
+    return int(env.agent_pos[0]), int(env.agent_pos[1]), env.agent_dir
+
+
+@lru_cache
+def plan(goal: tuple[int, int]) -> dict[tuple[int, int, int], float]:
+    """Steps to the goal by x, y and heading, turns included: backwards from the goal, breadth first."""
+    queue = deque((*goal, heading) for heading in range(4))
+    steps = dict.fromkeys(queue, 0.0)
+    while queue:
+        x, y, heading = queue.popleft()
+        dx, dy = DIR_TO_VEC[heading].tolist()
+        for place in ((x, y, (heading + 1) % 4), (x, y, (heading - 1) % 4), (x - dx, y - dy, heading)):
+            if place not in steps and 1 <= place[0] <= SIDE and 1 <= place[1] <= SIDE:
+                steps[place] = steps[x, y, heading] + 1
+                queue.append(place)
+    return steps
+
+
+def distance(episode: Any) -> float:
+    """Steps to the goal."""
+    return plan(episode.unwrapped.goal)[stand(episode.unwrapped)]
+
+
+def room() -> Any:
+    """MiniGrid's empty room, start and goal anywhere, 20 steps; failure is possible."""
+    return from_gymnasium(Room, distance=distance, horizon=HORIZON, action_names=("left", "right", "forward"))
+
+
+apil.register_task("room", room)
+
+
+def expert(row_first: bool) -> Scripted:
+    """Turns to the goal along the row and then along the column, or the other way round."""
+
+    def act(episode: Any, rng: np.random.Generator) -> int:
+        env = episode.unwrapped
+        x, y, heading = stand(env)
+        east, south = env.goal[0] - x, env.goal[1] - y
+        along_row, along_column = (EAST if east > 0 else WEST), (SOUTH if south > 0 else NORTH)
+        wanted = along_row if (east and row_first) or not south else along_column
+        return (FORWARD, RIGHT, RIGHT, LEFT)[(wanted - heading) % 4]
+
+    return Scripted(act, privileged=True)
+
+
+def experts() -> Team:
+    """Two who disagree: along the row first, along the column first."""
+    return Team({"row-first": expert(True), "column-first": expert(False)})
+
+
+apil.register_teacher("row-and-column", experts)

@@ -1,0 +1,65 @@
+"""Continuous control with two controllers of different styles: MountainCarContinuous-v0.
+
+APIL_PLUGINS=examples/mountain_car.py apil study examples/mountain_car.toml --out results/mountain-car
+"""
+
+import math
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import apil
+from apil.tasks import from_gymnasium
+from apil.teachers import Team
+
+HOLD, HORIZON = 8, 32
+"""Steps of the environment that an action is held for, and actions of the longest episode."""
+
+
+class Held(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Holds each action for several steps: a decision every 8 steps is enough to drive up a hill."""
+
+    def step(self, action: Any) -> Any:
+        """Up to 8 steps; ends with the first that ends the episode."""
+        for _ in range(HOLD):
+            outcome = self.env.step(action)
+            if outcome[2] or outcome[3]:
+                break
+        return outcome
+
+
+def energy(position: float, velocity: float) -> float:
+    """Of the car: kinetic, and that of its height on the hill."""
+    return velocity**2 / 2 + 0.0025 * math.sin(3 * position) / 3
+
+
+def distance(episode: Any) -> float:
+    """The energy that the car lacks for the top, as a share of what it lacks at the bottom; 0 at the goal alone."""
+    top, bottom = energy(0.45, 0.0), energy(-math.pi / 6, 0.0)
+    lacks = (top - energy(*map(float, episode.observation))) / (top - bottom)
+    return 0.0 if episode.terminated else max(0.01, lacks)
+
+
+def make_env() -> gymnasium.Env[Any, Any]:
+    """The car, whose actions are held."""
+    return Held(gymnasium.make("MountainCarContinuous-v0"))
+
+
+def task() -> Any:
+    """A car too weak for the hill has to swing up; failure is possible."""
+    return from_gymnasium(make_env, distance=distance, horizon=HORIZON, name="mountain-car")
+
+
+def controller(force: float) -> Any:
+    """Pushes the way the car rolls, always with this force."""
+    return lambda seen, rng: np.array([math.copysign(force, float(seen[1]))], np.float32)
+
+
+def controllers() -> Team:
+    """Two who reach the top in their own style: with full force, and gently."""
+    return Team({"full": controller(1.0), "gentle": controller(0.6)})
+
+
+apil.register_task("mountain-car", task)
+apil.register_teacher("full-and-gentle", controllers)
