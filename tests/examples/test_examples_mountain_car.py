@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,8 @@ def test_both_controllers_reach_the_top_with_different_forces(example: ModuleTyp
         for seed in range(10):
             env = example.make_env()
             seen, _ = env.reset(seed=seed)
-            arrived, taken = False, []
+            arrived = False
+            taken: list[Any] = []
             while not arrived and len(taken) < example.HORIZON:
                 taken.append(member.policy(seen, np.random.default_rng(0)))
                 seen, _, arrived, _, _ = env.step(taken[-1])
