@@ -327,8 +327,9 @@ def draw_personas(study: Study) -> Figure | None:
         for panel, trainer in zip(row, trainers, strict=True):
             mine = [(run, place) for run, place in zip(runs, points, strict=True) if run.query == trainer]
             _scatter_personas(panel, mine)
-            apart = float(np.nanmean([run.persona_js for run, _ in mine])) if mine else float("nan")
-            panel.set_title(f"{teacher} by {trainer}: act {apart:.2f} bits apart")
+            known = [run.persona_js for run, _ in mine if np.isfinite(run.persona_js)]
+            apart = f": act {np.mean(known):.2f} bits apart" if known else ""
+            panel.set_title(f"{teacher} by {trainer}{apart}")
             panel.set_xlabel(f"first axis ({shares[0]:.0%} of the variance)")
         row[0].set_ylabel(f"second axis ({shares[1]:.0%})")
     legend(figure, 4)
