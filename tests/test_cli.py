@@ -165,9 +165,9 @@ def test_help_is_quick_to_come_by() -> None:
     script = (
         "import sys\n"
         "sys.argv = ['apil', 'study', '--help']\n"
-        "from apil.cli import main, show_list\n"
+        "from apil.cli import main, show_list\nfrom apil.commands import List\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
-        "show_list()\n"
+        "show_list(List())\n"
         "print(sorted({'torch', 'matplotlib', 'scipy'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
