@@ -75,7 +75,10 @@ def _search(base: RunConfig, query: str, target: float, seeds: int, tick: Callab
     """The candidate whose rate is nearest to the target, and its rate."""
     tried: dict[float, float] = {}
     # An entropy is at most log2(A) bits, a probability at most 1.
-    high = QUERY_POLICIES.trait(query, "score_limit", None) or math.log2(make_task(base).actions)
+    task = make_task(base)
+    # So is the variance of n scaled actions: at most 4 each within a policy, and 1 between policies.
+    most = math.log2(task.actions) if task.box is None else 5.0 * task.actions
+    high = QUERY_POLICIES.trait(query, "score_limit", None) or most
     low = 1e-5
     for _ in range(_ROUNDS):
         candidates = [float(f"{value:.4g}") for value in np.geomspace(low, high, _POINTS)]

@@ -166,7 +166,7 @@ def draw_uncertainty(study: Study) -> Figure | None:
     figure, axes = _panels(len(_QUANTITIES), len(trainers), 1.55, sharex=True, sharey="row")
     teachers = study.metrics.names("teacher")
     for row, quantity in enumerate(_QUANTITIES):
-        axes[row][0].set_ylabel(f"{quantity} (bits)")
+        axes[row][0].set_ylabel(f"{quantity} ({study.unit})")
         for panel, trainer in zip(axes[row], trainers, strict=True):
             for teacher in teachers:
                 style = styled(teacher, _TEACHER_STYLES, teachers)

@@ -182,6 +182,8 @@ class Study:
     thresholds: Mapping[str, Threshold]
     interactions: tuple[Interactions, ...] = ()
     """Success for interactions and costs, of a study of your own; empty for the paper's."""
+    unit: str = "bits"
+    """Of uncertainties: bits, or the variance of actions scaled to -1 to 1, summed over their numbers."""
     baseline: str = ""
     """The rule that the others of a study of your own are compared with."""
     ceiling: tuple[Ceiling, ...] = ()
@@ -242,6 +244,7 @@ def _study(folder: Path) -> Study:
         seeds=len(seeds) if isinstance(seeds, list) else int(seeds),
         iterations=int(summary["iterations"]),
         expectation=str(summary["expectation"]),
+        unit=str(summary.get("unit", "bits")),
         cells=tuple(_cell(entry) for entry in summary["cells"]),
         metrics=_curves(folder / "metrics.csv", ("teacher", "query"), _METRICS),
         samples=_optional_curves(folder / "samples.csv", ("teacher", "query", "samples"), _METRICS),

@@ -160,6 +160,7 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
         "expectation": first.expectation,
         "samples": first.samples if first.expectation == "monte-carlo" else None,
         "models": first.models,
+        "unit": "bits" if make_task(first).box is None else "variance",
         "cells": [
             {
                 "teacher": teacher,

@@ -111,7 +111,7 @@ def uncertainty_table(study: Study) -> Table:
     """Learned uncertainty beside its expectation and the paper's number, for every trainer."""
     notes = [
         setting(study),
-        "Unit: bits. Average over the steps of the last tenth of training. " + _READ_INTERVALS,
+        f"Unit: {study.unit}. Average over the steps of the last tenth of training. " + _READ_INTERVALS,
         "The trainer is the query policy that decided which steps the teachers labelled.",
         "The expectation is the uncertainty of a perfect copy of the teachers that acts by itself, computed from their "
         "true policies. An agent that was led by its teachers stands in other states: where the state tells who is "
@@ -150,7 +150,7 @@ def _uncertainty_grid(study: Study, quantity: str) -> Grid:
     for query in study.queries:
         figures = (_compared(study, teacher, query, quantity) for teacher in teachers)
         rows.append((query, *_seeds_column(study, query, teachers), *figures))
-    return Grid(f"{quantity.capitalize()} uncertainty (bits)", ("trainer", *seeds, *teachers), tuple(rows))
+    return Grid(f"{quantity.capitalize()} uncertainty ({study.unit})", ("trainer", *seeds, *teachers), tuple(rows))
 
 
 def _expected(study: Study, teacher: str, quantity: str) -> str:
