@@ -16,6 +16,17 @@ from apil.errors import ApilError
 _NEEDED = ("torch", "numpy", "scipy", "gymnasium", "tyro", "rich", "safetensors", "matplotlib")
 
 
+_EXTRAS = {
+    "pytest": ("dev", "make test"),
+    "ruff": ("dev", "make test"),
+    "mypy": ("dev", "make test"),
+    "minari": ("minari", "apil export"),
+    "minigrid": ("minigrid", "the example in docs/guide/minigrid.md"),
+    "h5py": ("images", "image features of R2R from HDF5 files"),
+}
+"""Packages that are not needed: the extra that installs each, and what it is for."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One thing that was looked at."""
@@ -37,13 +48,10 @@ def examine(folder: Path) -> Iterator[Finding]:
         yield Finding(name, found is not None, found or f"missing: pip install -c constraints.txt {name}")
     yield _try("a tiny training", _train)
     yield _try(f"writing into {folder}", lambda: _write(folder))
-    for name in ("pytest", "ruff", "mypy"):
+    for name, (extra, enables) in _EXTRAS.items():
         found = _version(name)
-        told = found or "not installed; would enable: make test (pip install -c constraints.txt -e '.[dev]')"
+        told = found or f"not installed; would enable: {enables} (pip install -c constraints.txt -e '.[{extra}]')"
         yield Finding(name, found is not None, told, needed=False)
-    minari = _version("minari")
-    told = minari or "not installed; would enable: apil export (pip install -c constraints.txt -e '.[minari]')"
-    yield Finding("minari", minari is not None, told, needed=False)
     ffmpeg = shutil.which("ffmpeg")
     told = "found" if ffmpeg else "not installed; would enable: apil replay --out FILE.mp4 (a .gif needs nothing)"
     yield Finding("ffmpeg", ffmpeg is not None, told, needed=False)
