@@ -75,8 +75,9 @@ def resolve(command: Train) -> RunConfig:
     if command.iterations is not None:
         positive("iterations", command.iterations)
         settings["iterations"] = command.iterations
-    if command.learning_rate is not None:
-        settings["learning_rate"] = command.learning_rate
+    for name in ("learning_rate", "optimizer", "average"):
+        if getattr(command, name) is not None:
+            settings[name] = getattr(command, name)
     task = make_task(RunConfig(task=command.task, teacher=command.teacher, query=command.query, options=options))
     QUERY_POLICIES.check(command.query)
     threshold = command.threshold
@@ -529,7 +530,7 @@ def data_r2r(command: DataR2R) -> None:
     from apil.tasks.r2r.compile import compile_world
 
     with _stages() as tell:
-        path = compile_world(command.source, command.out, tell, command.image_features)
+        path = compile_world(command.source, command.out, tell, command.image_features, command.text_model)
     data_show(DataShow(path))
     _wrote(path)
 
@@ -569,7 +570,9 @@ def data_show(command: DataShow) -> None:
     figures = summary(world)
     _print_table("Graphs", figures[GRAPHS])
     _print_columns("Splits", {name: figures[name] for name in world.splits})
-    lacking = [name for name in ("captions", "objects", "rooms", "glove", "images") if name not in world.features]
+    lacking = [
+        name for name in ("captions", "objects", "rooms", "glove", "images", "readings") if name not in world.features
+    ]
     print(f"Vocabulary: {len(world.vocabulary)} words. Features: {', '.join(world.features) or 'none'}")
     if lacking:
         print(f"Not in the raw files: {', '.join(lacking)} (docs/guide/r2r.md says where to get them)")

@@ -32,7 +32,12 @@ class Train:
     batch: int | None = None
     """Episodes in an iteration; the task's own number if not given."""
     learning_rate: float | None = None
-    """Of Adam, for every part; 1e-3 if neither this nor a preset says otherwise."""
+    """For every part; 1e-3 if neither this nor a preset says otherwise."""
+    optimizer: Literal["adam", "muon"] | None = None
+    """Of the policy; Adam if neither this nor a preset says otherwise."""
+    average: float | None = None
+    """Decay of the moving average of the weights, which is what acts in evaluation; 0 for none. None if not in a
+    preset."""
     expectation: Expectation = "exact"
     """How the expectation over identities is taken: a sum over all teachers, or the paper's samples."""
     samples: int = 5
@@ -188,6 +193,8 @@ class DataR2R:
     """Folder for r2r.safetensors."""
     image_features: Path | None = None
     """36-view image features: a .tsv file, or .h5 / .hdf5 with scan_viewpoint keys. Pooled to 8 directions."""
+    text_model: str | None = None
+    """A language model that reads the instructions: minilm, if that is installed, or the folder of a BERT encoder."""
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,8 @@ class RunConfig:
     """The share of the training steps that the query policy may ask on, in the place of a threshold."""
     query_options: Mapping[str, Option] = field(default_factory=dict, hash=False)
     """Settings of the query policy, by name; empty where it has none."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Of the policy: Adam (Kingma and Ba 2015), or Muon (Jordan et al. 2024) for the matrices of its layers."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -121,6 +123,8 @@ class RunConfig:
             raise ApilError("A query policy has a threshold or a budget, not both: leave one out.")
         if self.on_teacher_error not in ("stop", "skip"):
             raise ApilError(f"on-teacher-error is '{self.on_teacher_error}': give stop or skip.")
+        if self.optimizer not in ("adam", "muon"):
+            raise ApilError(f"optimizer is '{self.optimizer}': give adam or muon.")
         if self.expectation not in ("monte-carlo", "exact"):
             raise ApilError(f"expectation is '{self.expectation}': give monte-carlo or exact.")
 
@@ -128,6 +132,8 @@ class RunConfig:
         """Plain values for a JSON file; what only some query policies have is left out where there is none."""
         values = {"schema": SCHEMA, **asdict(self)}
         unset = [name for name in ("budget", "query_options") if not values[name]]
+        if self.optimizer == "adam":
+            unset.append("optimizer")
         return {name: value for name, value in values.items() if name not in unset}
 
     @staticmethod
@@ -165,7 +171,7 @@ def _fits(name: str, value: object) -> bool:
         return isinstance(value, bool)
     if value is None:
         return name in ("weights", "threshold", "teacher_deadline", "selection", "budget")
-    if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error"):
+    if name in ("task", "teacher", "query", "expectation", "selection", "on_teacher_error", "optimizer"):
         return isinstance(value, str)
     numbers = (
         "learning_rate",

@@ -119,9 +119,10 @@ def test_a_gaussian_model_learns_two_teachers_who_differ() -> None:
 
     box = ActionBox(torch.tensor([-1.0]), torch.tensor([1.0]))
     model = PersonaModel(
-        Streams([0]), state_size=3, actions=box, teachers=2, samples=[0], sizes=ModelSizes(dropout=0.05)
+        Streams([0]), state_size=3, actions=box, teachers=2, samples=[0], sizes=ModelSizes(dropout=0.0)
     )
-    adam = [StackedAdam(part, 1e-2) for part in (model.policy, model.identity)]
+    # Small steps: near its floor the standard deviation makes large ones swing about the answer.
+    adam = [StackedAdam(part, 1e-3) for part in (model.policy, model.identity)]
     features = torch.ones(1, 8, 1, 3)
     identity = (torch.arange(8) % 2).view(1, 8, 1)
     answer = torch.where(identity.unsqueeze(-1) == 0, 1.0, -1.0)
@@ -131,7 +132,7 @@ def test_a_gaussian_model_learns_two_teachers_who_differ() -> None:
         features, features, everywhere.unsqueeze(-1), nothing, nothing, everywhere, ~everywhere, answer, nothing,
         identity, answer, everywhere, nothing[..., 0], everywhere[..., 0], Uncertainty(*[nothing] * 5),
     )  # fmt: skip
-    for iteration in range(300):
+    for iteration in range(1500):
         losses = model.losses(episodes, Streams([0]).draws("dropout", iteration))
         for loss, own in zip(losses, adam, strict=True):
             own.step(torch.autograd.grad(loss.sum(), list(own.parameters.values())), torch.ones(1, dtype=torch.bool))

@@ -31,7 +31,9 @@ class Trainer:
         self.rows: list[list[Row]] = [[] for _ in configs]
         """The metrics of each run."""
         self._log = log
-        self._learner = Learner(self.agents, configs[0].learning_rate, configs[0].warmup, configs[0].clip)
+        first = configs[0]
+        muon = first.optimizer == "muon"
+        self._learner = Learner(self.agents, first.learning_rate, first.warmup, first.clip, muon=muon)
         self._meter = Meter(len(configs), _costs(self.agents))
         decay = configs[0].average
         self._average = Average(self.agents, decay) if decay else None

@@ -21,13 +21,15 @@ class Learner:
     The identity and query losses do not reach the policy: their inputs carry no gradient.
     """
 
-    def __init__(self, agents: Agents, learning_rate: float, warmup: int = 0, clip: float = 0.0) -> None:
-        """The policy's gradient is cut to the length `clip`, if it is not 0; the rate rises over `warmup` updates."""
+    def __init__(self, agents: Agents, learning_rate: float, warmup: int = 0, clip: float = 0.0, *, muon: bool) -> None:
+        """The policy's gradient is cut to the length `clip`, if it is not 0; the rate rises over `warmup` updates.
+
+        With `muon` the policy's matrices go by Muon. The smaller networks of the others always go by Adam."""
         self._agents = agents
         self._clip = clip
         everyone = slice(0, len(agents.streams.seeds))
         self._optimisers: list[tuple[str, Places, StackedAdam]] = [
-            ("policy", everyone, StackedAdam(agents.model.policy, learning_rate, warmup)),
+            ("policy", everyone, StackedAdam(agents.model.policy, learning_rate, warmup, muon=muon)),
             ("identity", everyone, StackedAdam(agents.model.identity, learning_rate, warmup)),
         ]
         for group in agents.queries:

@@ -27,11 +27,13 @@ from apil.model.transformer import (
     Weights,
     affine,
     attend,
+    attention_parameters,
     decode,
     decoder_parameters,
     encode,
     encoder_parameters,
     heads_of,
+    keys_values,
     linear_parameters,
     norm,
     norm_parameters,
@@ -39,7 +41,7 @@ from apil.model.transformer import (
 )
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
 from apil.rng import Draws, Streams
-from apil.types import Belief, Episodes, Observation, Panoramas
+from apil.types import Belief, Episodes, Observation, Panoramas, Readings
 from apil.uncertainty import split_by_model
 
 FEATURES = ("geometry", "captions", "objects", "rooms", "images")
@@ -48,6 +50,8 @@ _FEW = 0.8
 """Acting leaves those who have stopped out when fewer than this share of the agents still walk."""
 _FAR = 3.0
 """Tens of metres; what is farther counts as this far."""
+UNKNOWN, END = 1, 2
+"""Words that stand for those that are not known, and for the end; 0 is none."""
 _LEADING = 4
 """Features of an observation before the flags of the exits: instruction, viewpoint, heading, last action."""
 
@@ -59,6 +63,7 @@ class InstructionSizes:
     width: int = 128
     """d, of every token, candidate and state."""
     text_layers: int = 1
+    """Of the encoder of instructions; it has none where a language model has read them."""
     step_layers: int = 2
     heads: int = 4
     words: int = 64
@@ -66,9 +71,14 @@ class InstructionSizes:
     branch_dropout: float = 0.0
     """Of the branches of the transformer, in learning."""
     word_dropout: float = 0.0
-    """Of words of the instruction and of what is shown, in learning."""
+    """Of words of the instruction, in learning."""
+    shown_dropout: float = 0.4
+    """Of the words that are shown, in learning: so that it is not learned what a house looks like."""
     view_dropout: float = 0.1
     """Of the vectors of directions, in learning."""
+    mirror: float = 0.5
+    """The share of the episodes that are learned from in a mirror: left and right change places, in what is seen and
+    in what is read."""
     distance_weight: float = 0.2
     """Of the distance that the teachers tell, predicted from the state by squared error (in tens of metres), in the
     policy's loss; 0 for none."""
@@ -79,7 +89,7 @@ class InstructionSizes:
         for name in ("width", "text_layers", "step_layers", "heads", "words"):
             if getattr(self, name) < 1:
                 raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name)}: give a number above 0.")
-        for name in ("branch_dropout", "word_dropout", "view_dropout"):
+        for name in ("branch_dropout", "word_dropout", "shown_dropout", "view_dropout", "mirror"):
             if not 0 <= getattr(self, name) < 1:
                 raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name):g}: give a rate from 0 to below 1.")
         if self.width % self.heads:
@@ -127,13 +137,17 @@ class InstructionModel:
         }
         made |= linear_parameters(streams, "glove", see.glove.shape[1], size, bias=False)
         made |= linear_parameters(streams, "text.in", size, size)
-        for layer in range(sizes.text_layers):
+        if self.see.read is not None:
+            made |= linear_parameters(streams, "text.read", len(self.see.read.scale), size, bias=False)
+        self._text_layers = sizes.text_layers if self.see.read is None else 0
+        for layer in range(self._text_layers):
             made |= encoder_parameters(streams, f"text.{layer}", size)
         made |= norm_parameters(1, "text.n", size)
         made |= sight_parameters(streams, self.see, size)
         made |= norm_parameters(1, "around.n", size)
         for name in ("last", "around.q", "look.q", "look.k"):
             made |= linear_parameters(streams, name, size, size)
+        made |= norm_parameters(1, "again.n", size) | attention_parameters(streams, "again", size)
         for layer in range(sizes.step_layers):
             made |= decoder_parameters(streams, f"step.{layer}", size)
         made |= norm_parameters(1, "state.n", size)
@@ -151,7 +165,7 @@ class InstructionModel:
 
     def weights(self) -> Weights:
         """The weights without the runs axis."""
-        return {name: value[0] for name, value in self.policy.items()}
+        return {name: value.squeeze(0) for name, value in self.policy.items()}
 
     def identity_distribution(self, state: Tensor) -> Tensor:
         """rho(k | s): [n, d] -> [n, K]."""
@@ -195,9 +209,11 @@ class InstructionModel:
         """States [rows, d], what was seen, and the words sought [rows, d] at all live steps, in one causal pass."""
         drop = _dropping(keep, self.sizes.branch_dropout)
         words = self.word_vectors(weights)
-        text, packing, bare = self.read(weights, words, batch.instruction, keep, drop)
-        rates = (self.sizes.word_dropout, self.sizes.view_dropout)
-        seen = glance(weights, self.see, words, batch.place, batch.heading, batch.flags, keep, rates)
+        mirrored = self._in_mirror(batch.instruction, keep)
+        text, packing, bare = self.read(weights, words, batch.instruction, keep, drop, mirrored)
+        side = None if mirrored is None else 1.0 - 2.0 * mirrored[batch.live.nonzero()[:, 0]].float()
+        rates = (self.sizes.shown_dropout, self.sizes.view_dropout)
+        seen = glance(weights, self.see, words, batch.place, batch.heading, batch.flags, keep, rates, side)
         # The live steps of an episode follow each other, so the row above holds the action that led here.
         rows = torch.arange(len(batch.place))
         lookup = torch.full((len(rows) * self.actions,), -1).index_copy(
@@ -206,37 +222,72 @@ class InstructionModel:
         above = (rows - 1).clamp_min(0)
         came = seen.candidates[lookup[above * self.actions + batch.last].clamp_min(0)]
         came = torch.where((batch.time == 0).unsqueeze(-1), 0.0, came)
-        tokens = step_tokens(weights, seen, came, batch.time)
+        around = norm(weights, "around.n", seen.around)
+        tokens = step_tokens(weights, seen, around, came, batch.time)
         steps = Packing.of(batch.live)
         table = steps.pad(tokens)
         causal = torch.full((steps.width, steps.width), -torch.inf).triu(1)
         for layer in range(self.sizes.step_layers):
             reading = self.layer_text(weights, layer, text, packing)
             table, _ = decode(weights, f"step.{layer}", table, None, causal, reading, drop)
+            if layer == 0:
+                table = steps.pad(look_again(weights, steps.pack(table), around, self.sizes.heads, drop))
         table = norm(weights, "state.n", table)
         sought = look_for(weights, table, *self.look_text(weights, text, bare, packing), packing.bias)
         return steps.pack(table), seen, steps.pack(sought)
+
+    def _in_mirror(self, instruction: Tensor, keep: Keep) -> Tensor | None:
+        """[n] bool: which episodes are learned from in a mirror; only those whose mirrored instruction is known."""
+        if not self.sizes.mirror:
+            return None
+        mirrored = keep(self.sizes.mirror, (len(instruction),)) == 0
+        return mirrored if self.see.read is None else mirrored & (self.see.read.mirrored[instruction] >= 0)
 
     def word_vectors(self, weights: Weights) -> Tensor:
         """[W, d]: known word vectors, projected, and what is learned of each word."""
         return functional.linear(self._glove, weights["glove.w"]) + weights["word"]
 
     def read(
-        self, weights: Weights, words: Tensor, instruction: Tensor, keep: Keep | None, drop: Drop
+        self,
+        weights: Weights,
+        words: Tensor,
+        instruction: Tensor,
+        keep: Keep | None,
+        drop: Drop,
+        mirrored: Tensor | None = None,
     ) -> tuple[Tensor, Packing, Tensor]:
-        """Encodes the instructions [n]: packed tokens [rows, d], their packing, and their bare word vectors."""
+        """Encodes the instructions [n]: packed tokens [rows, d], their packing, and their bare word vectors.
+
+        Those `mirrored` [n] are read with left for right."""
         tokens = self.see.tokens[instruction, : self.sizes.words]
         tokens = tokens[:, : int((tokens > 0).sum(1).max())]
         packing = Packing.of(tokens > 0)
+        if mirrored is not None:
+            tokens = torch.where(mirrored.unsqueeze(1), self.see.mirrored[tokens], tokens)
         flat = tokens.flatten()[packing.place]
+        lost = None
         if keep is not None and self.sizes.word_dropout:
-            flat = torch.where((keep(self.sizes.word_dropout, tuple(flat.shape)) > 0) | (flat <= 2), flat, 1)
+            lost = (keep(self.sizes.word_dropout, tuple(flat.shape)) == 0) & (flat > END)
+            flat = torch.where(lost, UNKNOWN, flat)
         bare = words.index_select(0, flat)
         rows = affine(weights, "text.in", bare)
+        if self.see.read is not None:
+            understood = self._understood(weights, self.see.read, instruction, mirrored, packing)
+            rows = rows + (understood if lost is None else understood.masked_fill(lost.unsqueeze(1), 0.0))
         rows = rows + weights["text.at"].index_select(0, packing.place % packing.width)
-        for layer in range(self.sizes.text_layers):
+        for layer in range(self._text_layers):
             rows = encode(weights, f"text.{layer}", rows, packing, self.sizes.heads, drop)
         return norm(weights, "text.n", rows), packing, bare
+
+    def _understood(
+        self, weights: Weights, read: Readings, instruction: Tensor, mirrored: Tensor | None, packing: Packing
+    ) -> Tensor:
+        """[rows, d]: what a language model made of the words."""
+        start = read.start[instruction]
+        if mirrored is not None:
+            start = torch.where(mirrored, read.mirrored[instruction], start)
+        place = start[packing.place // packing.width] + packing.place % packing.width
+        return affine(weights, "text.read", read.rows.index_select(0, place) * read.scale)
 
     def layer_text(self, weights: Weights, layer: int, text: Tensor, packing: Packing) -> Text:
         """The text as a layer of the decoder reads it."""
@@ -360,9 +411,12 @@ class InstructionSession:
             None, (0.0, 0.0),
         )  # fmt: skip
         came = self._came(features[:, 3].long(), len(features))
-        table = step_tokens(weights, seen, came, torch.tensor([t])).unsqueeze(1)
+        around = norm(weights, "around.n", seen.around)
+        table = step_tokens(weights, seen, around, came, torch.tensor([t])).unsqueeze(1)
         for layer, text in enumerate(self._texts):
             table, self._steps[layer] = decode(weights, f"step.{layer}", table, self._steps[layer], None, text, _same)
+            if layer == 0:
+                table = look_again(weights, table.squeeze(1), around, self._model.sizes.heads, _same).unsqueeze(1)
         state = norm(weights, "state.n", table)
         sought = look_for(weights, state, *self._look, self._bias)[:, 0]
         place = seen.step * actions + seen.action
@@ -399,14 +453,20 @@ class InstructionSession:
         return logits.softmax(-1).view(count, len(self._masks), model.teachers, model.actions)
 
 
-def step_tokens(weights: Weights, seen: Glance, came: Tensor, time: Tensor) -> Tensor:
+def step_tokens(weights: Weights, seen: Glance, around: Tensor, came: Tensor, time: Tensor) -> Tensor:
     """[n, d]: what enters the decoder at a step: the action that led here, the time, the room, and what of the
     panorama these make the agent look at."""
     tokens = affine(weights, "last", came) + weights["step.at"][time] + seen.here
-    around = norm(weights, "around.n", seen.around)
     query = affine(weights, "around.q", tokens).unsqueeze(1)
     score = (query @ around.transpose(1, 2) / math.sqrt(tokens.shape[-1])).softmax(-1)
     return tokens + (score @ around).squeeze(1)
+
+
+def look_again(weights: Weights, rows: Tensor, around: Tensor, heads: int, drop: Drop) -> Tensor:
+    """[n, d]: after reading, a second look at the panorama [n, 8, d], for what was read of."""
+    queries = heads_of(affine(weights, "again.q", norm(weights, "again.n", rows)).unsqueeze(1), heads)
+    mixed = attend(queries, *keys_values(weights, "again", around, heads), None).squeeze(1)
+    return rows + drop(affine(weights, "again.o", mixed))
 
 
 def look_for(weights: Weights, table: Tensor, keys: Tensor, bare: Tensor, bias: Tensor) -> Tensor:

@@ -76,15 +76,18 @@ def glance(
     flags: Tensor,
     keep: Keep | None,
     rates: tuple[float, float],
+    side: Tensor | None = None,
 ) -> Glance:
     """Looks around at n steps.
 
     `words` [W, d] are the word vectors; `place` [n] long, `heading` [n]; `flags` [n, 2 D]: exits that lead back, exits
     that lead to visited places. `keep` drops shown words and parts of the directions at the two `rates`, in learning.
+    `side` [n] is -1 where the place is seen in a mirror, else 1.
     """
     count = len(place)
     seen, bare = _directions(weights, see, words, place, keep, rates)
-    angle = torch.arange(DIRECTIONS) * (2 * math.pi / DIRECTIONS) - heading.unsqueeze(-1)
+    side = torch.ones_like(heading) if side is None else side
+    angle = (torch.arange(DIRECTIONS) * (2 * math.pi / DIRECTIONS) - heading.unsqueeze(-1)) * side.unsqueeze(-1)
     turned = torch.stack([angle.sin(), angle.cos(), (2 * angle).sin(), (2 * angle).cos()], -1)
     here = weights["rooms"][see.rooms[place]] if see.rooms is not None else seen.new_zeros(count, seen.shape[-1])
     choice = torch.cat([torch.ones(count, 1, dtype=torch.bool), see.exits[place]], 1)
@@ -93,7 +96,8 @@ def glance(
     toward = see.heading[place[step], slot]
     direction = step * DIRECTIONS + (toward / (2 * math.pi / DIRECTIONS)).round().long() % DIRECTIONS
     leads = seen.flatten(0, 1).index_select(0, direction)
-    leads = leads + affine(weights, "exits", _geometry(see, place[step], slot, toward - heading[step], flags[step]))
+    turn = (toward - heading[step]) * side[step]
+    leads = leads + affine(weights, "exits", _geometry(see, place[step], slot, turn, flags[step]))
     stop = (weights["stop"] + here + seen.mean(1)).index_select(0, step)
     is_stop = (action == 0).unsqueeze(-1)
     candidates = torch.where(is_stop, stop, leads)

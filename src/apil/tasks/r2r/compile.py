@@ -18,6 +18,7 @@ from apil.errors import ApilError
 from apil.tasks.r2r.features import glove_table, instruction_counts, room_table, seen_words, sight_counts, sight_tables
 from apil.tasks.r2r.graph import graph_tables
 from apil.tasks.r2r.images import image_table
+from apil.tasks.r2r.language import LanguageModel, model_folder, reading_tables
 from apil.tasks.r2r.layout import BLIP, BOXES, LISTS, SUMMARY, Annotation, Graph, Raw, Tell, read_layout
 from apil.tasks.r2r.sources import Source, open_source
 from apil.tasks.r2r.text import TOKENS, encode, tokenize, vocabulary
@@ -26,12 +27,17 @@ from apil.tasks.r2r.world import FILE, METADATA, SCHEMA
 Arrays = dict[str, NDArray[np.generic]]
 
 
-def compile_world(folder: Path, out: Path, tell: Tell, image_features: Path | None = None) -> Path:
+def compile_world(
+    folder: Path, out: Path, tell: Tell, image_features: Path | None = None, text_model: str | None = None
+) -> Path:
     """Compiles the raw files in `folder` into `out`/r2r.safetensors and returns its path.
+
+    `text_model` names a language model, or its folder, that reads the instructions.
 
     The same files give the same bytes, from a folder and from archives. On an error nothing is written.
     """
     tell("reading", 0, 1)
+    reader = None if text_model is None else LanguageModel.open(model_folder(text_model))
     source = open_source(folder)
     raw = read_layout(source, tell)
     _check_paths(source, raw)
@@ -55,6 +61,10 @@ def compile_world(folder: Path, out: Path, tell: Tell, image_features: Path | No
         metadata["features"].append("images")
         with image_features.open("rb") as file:
             source.sha256[image_features.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    if reader is not None:
+        arrays.update(reading_tables(raw, reader, tell))
+        metadata["features"].append("readings")
+        source.sha256["text model"] = reader.sha256
     metadata["sha256"] = source.sha256
     tell("writing", 0, 1)
     path = out / FILE

@@ -16,6 +16,7 @@ from apil.errors import ApilError
 from apil.rng import Draws
 from apil.tasks.r2r.houses_folder import default_houses
 from apil.tasks.r2r.oracle import STOP, reference_actions
+from apil.tasks.r2r.text import mirror_words
 from apil.tasks.r2r.world import World
 from apil.types import ActionBox, Observation, Panoramas, Picture, Reference
 
@@ -188,6 +189,8 @@ class R2R:
         return Panoramas(
             tokens=torch.cat([split.tokens for split in world.splits.values()]),
             words=len(world.vocabulary),
+            mirrored=torch.tensor(mirror_words(world.vocabulary)),
+            read=world.read,
             glove=world.glove,
             captions=world.captions if "captions" in world.features else None,
             objects=world.objects if "objects" in world.features else None,

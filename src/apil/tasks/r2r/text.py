@@ -59,3 +59,18 @@ def _frequent(counts: Counter[str], least: int) -> list[str]:
 def encode(tokens: Sequence[str], index: dict[str, int]) -> list[int]:
     """The ids of an instruction's tokens, cut, with <eos> at the end."""
     return [index.get(token, UNKNOWN) for token in tokens[: TOKENS - 1]] + [END]
+
+
+_SIDES = (("left", "right"), ("leftmost", "rightmost"), ("lefts", "rights"), ("clockwise", "counterclockwise"))
+_MIRRORED = {word: other for pair in _SIDES for word, other in (pair, pair[::-1])}
+
+
+def mirror_word(word: str) -> str:
+    """What a word becomes in a mirror: left for right, all others themselves."""
+    return _MIRRORED.get(word, word)
+
+
+def mirror_words(vocabulary: Sequence[str]) -> list[int]:
+    """The same by number: of the word that each word becomes, if the vocabulary has that; else its own."""
+    number = {word: place for place, word in enumerate(vocabulary)}
+    return [number.get(mirror_word(word), place) for word, place in number.items()]

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from apil.errors import ApilError, unknown_name
+from apil.types import Readings
 
 FILE = "r2r.safetensors"
 METADATA = "r2r"
@@ -62,7 +63,7 @@ class World:
     viewpoints: tuple[str, ...]
     """V ids."""
     features: tuple[str, ...]
-    """Which of captions, objects, rooms, glove, images there are; tables of those that are not hold padding."""
+    """Which of captions, objects, rooms, glove, images and readings there are; the tables of others hold padding."""
     excluded: int
     """Viewpoints in the graph files that are not included."""
 
@@ -110,6 +111,8 @@ class World:
     """[V] long: index into `room_names`."""
     images: Tensor | None
     """[V, 8, F] half: image features of each direction."""
+    read: Readings | None
+    """What a language model made of the instructions, in the order of the splits."""
 
     splits: Mapping[str, Split]
     """train, val_seen, val_unseen and, where it was compiled, test."""
@@ -169,6 +172,11 @@ class World:
 
 def _fields(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
     """The fields of a `World`."""
+    read = (
+        {name: tensors.pop(f"read_{name}") for name in ("rows", "scale", "start", "mirrored")}
+        if "read_rows" in tensors
+        else None
+    )
     plain = {name: table for name, table in tensors.items() if "/" not in name}
     parts: dict[str, dict[str, Any]] = {split: {"names": tuple(names)} for split, names in about["names"].items()}
     for name, table in tensors.items():
@@ -178,6 +186,7 @@ def _fields(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     lists = ("scans", "viewpoints", "features", "vocabulary", "room_names")
     return {
         "images": None,
+        "read": None if read is None else Readings(**read),
         **plain,
         **{name: tuple(about[name]) for name in lists},
         "excluded": int(about["excluded"]),
