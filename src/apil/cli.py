@@ -305,7 +305,7 @@ def _write_report(command: Study, cells: list[Cell], out: Path, thresholds: dict
     assert command.episodes is not None
     write_records(cells, out, thresholds)
     if command.task == "r2r":
-        write_examples(cells, out, command.episodes)
+        write_examples(cells, out, command.episodes, command.maps)
     build_report(out, command.workers)
 
 

@@ -149,6 +149,8 @@ class Study:
     """R2R: sizes and length of the runs."""
     other_seeds: int = 1
     """R2R: seeds of the policies other than dagger and apil, which have --seeds (3 if not given)."""
+    maps: int = 3
+    """R2R: example maps in the report. They show data of R2R: give 0 for a report that is passed on."""
     budget: float | None = None
     """The share of steps to ask on, for all query policies with a score, in the place of their thresholds."""
 

@@ -64,10 +64,12 @@ def test_evaluate_draws_the_first_episodes(
 
 def test_a_study_draws_three_examples_and_leaves_no_old_ones(config: RunConfig, runs: Path) -> None:
     (runs / "map_9.svg").write_text("old")
-    write_examples([Cell(replace(config, query="dagger")), Cell(config)], runs, 12)
+    write_examples([Cell(replace(config, query="dagger")), Cell(config)], runs, 12, 3)
     names = {f"map_{number}.{ending}" for number in (1, 2, 3) for ending in ("png", "svg")}
     assert {path.name for path in runs.glob("map_*")} == names
     assert max(path.stat().st_size for path in runs.glob("map_*")) < 300_000
+    write_examples([Cell(config)], runs, 12, 0)
+    assert not list(runs.glob("map_*")), "a report that is passed on shows no data"
 
 
 def test_a_route_tells_the_walk_and_its_questions(config: RunConfig) -> None:

@@ -220,6 +220,23 @@ def test_a_run_that_is_not_whole_is_made_anew(tmp_path: Path, damage: str) -> No
     assert _records(tmp_path / "study") == before
 
 
+def test_finished_runs_need_no_weights_but_every_digit_of_their_records(tmp_path: Path) -> None:
+    cells = plan(replace(_BASE, iterations=2), ("detm",), ("bc", "never"), 1, {})
+    _study(tmp_path / "study", cells, workers=1)
+    runs = tmp_path / "study" / "runs"
+    for path in runs.rglob("checkpoint-*"):
+        path.unlink()
+    assert standing(cells, runs, 20).finished == cells
+    metrics = runs / cells[0].folder / "metrics.jsonl"
+    text = metrics.read_text()
+    digit = re.search(r"[1-8]", text)
+    assert digit is not None
+    metrics.write_text(text[: digit.start()] + "9" + text[digit.end() :])
+    assert standing(cells, runs, 20).finished == cells[1:]
+    other = standing(cells[1:], runs, 21)
+    assert (other.trained, other.todo) == ([], cells[1:]), "an evaluation of other length needs the weights"
+
+
 def test_a_smaller_study_in_the_same_folder_leaves_no_records_of_the_larger(tmp_path: Path) -> None:
     cells = plan(replace(_BASE, iterations=3), ("twodifdetm",), ("apil", "dagger"), 1, {})
     folder = tmp_path / "study"
@@ -352,7 +369,8 @@ def test_other_evaluation_episodes_need_no_training(unstopped: Path, tmp_path: P
     run_cells(now.todo, folder / "runs", 30, 1, lambda units: None)
     assert all(path.read_bytes() == content for path, content in timings.items())
     after = _files(folder)
-    assert {name for name in after if after[name] != before[name]} == {name for name in before if "evaluation" in name}
+    made = ("evaluation.json", "finished.json")
+    assert {name for name in after if after[name] != before[name]} == {name for name in before if name.endswith(made)}
     assert standing(_MIXED, folder / "runs", 30).finished == _MIXED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import signal
 import sys
@@ -33,6 +34,8 @@ from apil.tasks.r2r.task import R2R
 Progress = Callable[[int], None]
 """Told how many more units of work are done; a unit is an iteration of a run."""
 
+FINISHED = "finished.json"
+"""Checksums of the records of a run that was trained to its end and evaluated."""
 _EVALUATION = 250
 """Units of work for evaluating a run, measured against an iteration of training."""
 _LOOKED = 500
@@ -69,7 +72,8 @@ class Standing:
 
 def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
     """Looks at the run folders of a study whose runs are evaluated over so many episodes."""
-    whole = {cell for cell in cells if _whole(runs / cell.folder, cell.config)}
+    vouched = {cell for cell in cells if _vouched(runs / cell.folder, cell.config)}
+    whole = vouched | {cell for cell in cells if cell not in vouched and _whole(runs / cell.folder, cell.config)}
     finished = [cell for cell in cells if cell in whole and _evaluated(runs / cell.folder, episodes)]
     todo = [cell for cell in cells if cell not in finished]
     started = [cell for cell in todo if cell not in whole and (runs / cell.folder).is_dir()]
@@ -77,7 +81,7 @@ def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
     return Standing(
         finished,
         todo,
-        trained=[cell for cell in todo if cell in whole],
+        trained=[cell for cell in todo if cell in whole and _whole(runs / cell.folder, cell.config)],
         begun=begun,
         anew=[cell for cell in started if cell not in begun],
         other_code=[cell for cell in cells if cell in whole and _other_software(runs / cell.folder)],
@@ -87,6 +91,27 @@ def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
 def _whole(folder: Path, config: RunConfig) -> bool:
     """Whether the run was trained to its end, and its files are as they were then."""
     return _has_config(folder, config) and is_whole(folder, config)
+
+
+def _vouched(folder: Path, config: RunConfig) -> bool:
+    """Whether the run was finished and its records are as they were then. Its weights may be gone: records are enough
+    for a study's tables and figures, and small enough to be passed on."""
+    try:
+        sums = read_json(folder / FINISHED)["sha256"]
+        return _has_config(folder, config) and sums == _checksums(folder)
+    except (ApilError, TypeError, KeyError, OSError):
+        return False
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """Of the records of a run."""
+    names = [
+        "config.json",
+        "metrics.jsonl",
+        "evaluation.json",
+        *sorted(path.name for path in folder.glob("look-*.json")),
+    ]
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
 def _has_config(folder: Path, config: RunConfig) -> bool:
@@ -203,6 +228,7 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
     models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
     for run, record in enumerate(records):
         write_evaluation(record.folder, {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]})
+        write_json(record.folder / FINISHED, {"sha256": _checksums(record.folder)})
     progress(_EVALUATION * len(records))
 
 

@@ -17,9 +17,6 @@ from apil.studies.maps import Route, picture
 from apil.studies.plan import SPLITS, Cell
 from apil.tasks.r2r.task import R2R
 
-EXAMPLES = 3
-"""Maps in the report of a study."""
-
 
 def draw_first(
     config: RunConfig, agents: Agents, task: R2R, folder: Path, count: int, *, greedy: bool, limit: int | None
@@ -40,23 +37,26 @@ def draw_first(
     return written
 
 
-def write_examples(cells: Sequence[Cell], out: Path, episodes: int) -> None:
-    """Maps of three episodes for the report, `map_1` and so on; none where there is no run of APIL on R2R.
+def write_examples(cells: Sequence[Cell], out: Path, episodes: int, maps: int) -> None:
+    """So many maps of episodes for the report, `map_1` and so on; none where there is no run of APIL on R2R, and those
+    that are there where the weights of that run are gone.
 
     The run is APIL's first seed, under TWODIFDETM where there is one, else under the first teacher. The episodes are
     spread evenly over the first that an evaluation takes at once: they are not chosen by how they end.
     """
+    runs = [cell for cell in cells if (cell.config.task, cell.config.query) == ("r2r", "apil")] if maps else []
+    cell = min(runs, key=lambda cell: (cell.config.seed, cell.config.teacher != "twodifdetm"), default=None)
+    if cell is not None and not any((out / "runs" / cell.folder).glob("checkpoint-*.json")):
+        return
     for old in out.glob("map_*.*"):
         old.unlink()
-    runs = [cell for cell in cells if (cell.config.task, cell.config.query) == ("r2r", "apil")]
-    if not runs:
+    if cell is None:
         return
-    cell = min(runs, key=lambda cell: (cell.config.seed, cell.config.teacher != "twodifdetm"))
     config, agents = load_run(out / "runs" / cell.folder)
     assert isinstance(agents.task, R2R)
     task = agents.task.of_split(SPLITS[0])
     tour = next(tours(agents, task, "helped", limit=episodes or None))
-    count = min(EXAMPLES, len(tour.episode))
+    count = min(maps, len(tour.episode))
     for number in range(count):
         route = route_of(task, tour, number * len(tour.episode) // count, committee_of(config).members)
         _write(config, route, out / f"map_{number + 1}")
