@@ -70,9 +70,9 @@ class InstructionSizes:
     """Longer instructions are cut."""
     branch_dropout: float = 0.0
     """Of the branches of the transformer, in learning."""
-    word_dropout: float = 0.0
+    word_dropout: float = 0.1
     """Of words of the instruction, in learning."""
-    shown_dropout: float = 0.4
+    shown_dropout: float = 0.2
     """Of the words that are shown, in learning: so that it is not learned what a house looks like."""
     view_dropout: float = 0.1
     """Of the vectors of directions, in learning."""

@@ -23,11 +23,12 @@ PRESETS: dict[str, Preset] = {
     "desk": Preset(
         MappingProxyType(
             {
-                "iterations": 1500,
-                "learning_rate": 2e-3,
+                "iterations": 1000,
+                "learning_rate": 3e-3,
+                "optimizer": "muon",
                 "hidden": 256,
                 "persona": 32,
-                "warmup": 100,
+                "warmup": 50,
                 "clip": 1.0,
                 "average": 0.995,
             }
