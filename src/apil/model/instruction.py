@@ -458,8 +458,8 @@ def look_again(weights: Weights, rows: Tensor, around: Tensor, heads: int, drop:
 
 def look_for(weights: Weights, table: Tensor, text: Tensor, bare: Tensor, bias: Tensor) -> Tensor:
     """[n, steps, d]: the bare words [n, L, d] that the states pick from the text [n, L, d], turned a little."""
-    queries = affine(weights, "look.q", table) @ weights["look.k.w"]
-    return functional.linear(pick(queries, text, bare, bias, table.shape[-1]), weights["sought.w"])
+    queries = affine(weights, "look.q", table) @ (weights["look.k.w"] / math.sqrt(table.shape[-1]))
+    return functional.linear(pick(queries, text, bare, bias), weights["sought.w"])
 
 
 def _match(weights: Weights, seen: Glance, sought: Tensor) -> Tensor:

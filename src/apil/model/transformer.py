@@ -142,16 +142,16 @@ def attend_to(weights: Weights, name: str, rows: Tensor, table: Tensor, bias: Te
     count, asking, size = rows.shape
     of_keys, of_values = weights[f"{name}.kv.w"].view(2, heads, size // heads, size)
     queries = affine(weights, f"{name}.q", rows).view(count * asking, heads, -1).transpose(0, 1)
-    queries = torch.bmm(queries, of_keys).transpose(0, 1).reshape(count, asking * heads, size)
-    picked = pick(queries, table, table, bias, size // heads).view(count * asking, heads, size).transpose(0, 1)
+    # Weights are the fewest numbers to scale.
+    queries = torch.bmm(queries, of_keys / math.sqrt(size // heads)).transpose(0, 1)
+    picked = pick(queries.reshape(count, asking * heads, size), table, table, bias).view(count * asking, heads, size).transpose(0, 1)
     mixed = torch.bmm(picked, of_values.mT).transpose(0, 1).reshape(count, asking, size)
     return affine(weights, f"{name}.o", mixed + weights[f"{name}.kv.b"][size:])
 
 
-def pick(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None, size: int) -> Tensor:
-    """[n, q, d]: what the `queries` [n, q, d] pick from the `values` [n, width, d], scores over the root of `size`."""
-    scale = 1.0 / math.sqrt(size)
-    scores = (queries * scale) @ keys.mT if bias is None else torch.baddbmm(bias, queries, keys.mT, alpha=scale)
+def pick(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+    """[n, q, d]: what the `queries` [n, q, d] pick from the `values` [n, width, d]."""
+    scores = torch.bmm(queries, keys.mT) if bias is None else torch.baddbmm(bias, queries, keys.mT)
     return torch.bmm(scores.softmax(-1), values)
 
 
