@@ -23,21 +23,18 @@ from apil.model.panorama import Glance, Keep, glance, sight_parameters
 from apil.model.transformer import (
     Drop,
     Packing,
-    Text,
     Weights,
     affine,
-    attend,
+    attend_to,
     attention_parameters,
     decode,
     decoder_parameters,
     encode,
     encoder_parameters,
-    heads_of,
-    keys_values,
     linear_parameters,
     norm,
     norm_parameters,
-    packed_keys_values,
+    pick,
 )
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
 from apil.rng import Draws, Streams
@@ -145,8 +142,9 @@ class InstructionModel:
         made |= norm_parameters(1, "text.n", size)
         made |= sight_parameters(streams, self.see, size)
         made |= norm_parameters(1, "around.n", size)
-        for name in ("last", "around.q", "look.q", "look.k"):
+        for name in ("last", "around.q", "look.q"):
             made |= linear_parameters(streams, name, size, size)
+        made |= linear_parameters(streams, "look.k", size, size, bias=False)
         made |= norm_parameters(1, "again.n", size) | attention_parameters(streams, "again", size)
         for layer in range(sizes.step_layers):
             made |= decoder_parameters(streams, f"step.{layer}", size)
@@ -226,14 +224,15 @@ class InstructionModel:
         tokens = step_tokens(weights, seen, around, came, batch.time)
         steps = Packing.of(batch.live)
         table = steps.pad(tokens)
-        causal = torch.full((steps.width, steps.width), -torch.inf).triu(1)
+        heads = self.sizes.heads
+        causal = torch.full((1, steps.width, steps.width), -torch.inf).triu(1).repeat_interleave(heads, 1)
+        text, bare = packing.pad(text), packing.pad(bare)
         for layer in range(self.sizes.step_layers):
-            reading = self.layer_text(weights, layer, text, packing)
-            table, _ = decode(weights, f"step.{layer}", table, None, causal, reading, drop)
+            table, _ = decode(weights, f"step.{layer}", table, None, causal, text, packing.bias, heads, drop)
             if layer == 0:
-                table = steps.pad(look_again(weights, steps.pack(table), around, self.sizes.heads, drop))
+                table = steps.pad(look_again(weights, steps.pack(table), around, heads, drop))
         table = norm(weights, "state.n", table)
-        sought = look_for(weights, table, *self.look_text(weights, text, bare, packing), packing.bias)
+        sought = look_for(weights, table, text, bare, packing.bias)
         return steps.pack(table), seen, steps.pack(sought)
 
     def _in_mirror(self, instruction: Tensor, keep: Keep) -> Tensor | None:
@@ -289,15 +288,6 @@ class InstructionModel:
         place = start[packing.place // packing.width] + packing.place % packing.width
         return affine(weights, "text.read", read.rows.index_select(0, place) * read.scale)
 
-    def layer_text(self, weights: Weights, layer: int, text: Tensor, packing: Packing) -> Text:
-        """The text as a layer of the decoder reads it."""
-        keys, values = packed_keys_values(weights, f"step.{layer}.c", text, packing, self.sizes.heads)
-        return Text(keys, values, packing.bias)
-
-    def look_text(self, weights: Weights, text: Tensor, bare: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
-        """Keys and bare words [n, 1, L, d], from which a state picks the words it looks for."""
-        return packing.pad(affine(weights, "look.k", text)).unsqueeze(1), packing.pad(bare).unsqueeze(1)
-
 
 @dataclass(frozen=True)
 class _Batch:
@@ -350,14 +340,13 @@ class InstructionSession:
         self._model, self._masks, self._sampler = model, masks, sampler
         self._weights = model.weights()
         self._words = model.word_vectors(self._weights)
-        self._steps: list[tuple[Tensor, Tensor] | None] = [None] * model.sizes.step_layers
+        self._steps: list[Tensor | None] = [None] * model.sizes.step_layers
         self._taken: Tensor | None = None
         """[rows, A, d]: the candidates of the step before."""
         self._rows = torch.arange(0)
         """[rows] long: the agents that are still looked at; all that follows is of them."""
-        self._texts: list[Text] = []
-        self._look = (masks, masks)
-        self._bias = masks
+        self._text = (masks, masks, masks)
+        """The instructions as read, their bare words, both [rows, L, d], and the bias that hides padding."""
         size = model.state_size
         weight = self._weights["policy.w"]
         # [N2, K, d]: the share of each persona in the vector that is sought, bias included.
@@ -397,10 +386,9 @@ class InstructionSession:
         """Goes on with those who walk."""
         kept = walking.nonzero().squeeze(-1)
         self._rows = self._rows[kept]
-        self._texts = [Text(text.keys[kept], text.values[kept], text.bias[kept]) for text in self._texts]
-        self._look = (self._look[0][kept], self._look[1][kept])
-        self._bias = self._bias[kept]
-        self._steps = [None if step is None else (step[0][kept], step[1][kept]) for step in self._steps]
+        text, bare, bias = self._text
+        self._text = (text[kept], bare[kept], bias[kept])
+        self._steps = [None if step is None else step[kept] for step in self._steps]
         self._taken = None if self._taken is None else self._taken[kept]
 
     def _look_and_step(self, features: Tensor, t: int) -> tuple[Tensor, Tensor]:
@@ -413,12 +401,14 @@ class InstructionSession:
         came = self._came(features[:, 3].long(), len(features))
         around = norm(weights, "around.n", seen.around)
         table = step_tokens(weights, seen, around, came, torch.tensor([t])).unsqueeze(1)
-        for layer, text in enumerate(self._texts):
-            table, self._steps[layer] = decode(weights, f"step.{layer}", table, self._steps[layer], None, text, _same)
+        (text, bare, bias), heads = self._text, self._model.sizes.heads
+        for layer, before in enumerate(self._steps):
+            table, so_far = decode(weights, f"step.{layer}", table, before, None, text, bias, heads, _same)
+            self._steps[layer] = so_far
             if layer == 0:
-                table = look_again(weights, table.squeeze(1), around, self._model.sizes.heads, _same).unsqueeze(1)
+                table = look_again(weights, table.squeeze(1), around, heads, _same).unsqueeze(1)
         state = norm(weights, "state.n", table)
-        sought = look_for(weights, state, *self._look, self._bias)[:, 0]
+        sought = look_for(weights, state, text, bare, bias)[:, 0]
         place = seen.step * actions + seen.action
         size = self._words.shape[-1]
         candidates = seen.candidates.new_zeros(len(features) * actions, size).index_copy(0, place, seen.candidates)
@@ -429,9 +419,7 @@ class InstructionSession:
         """Encodes the instructions, once an episode."""
         model = self._model
         text, packing, bare = model.read(self._weights, self._words, instruction, None, _same)
-        self._texts = [model.layer_text(self._weights, n, text, packing) for n in range(model.sizes.step_layers)]
-        self._look = model.look_text(self._weights, text, bare, packing)
-        self._bias = packing.bias
+        self._text = (packing.pad(text), packing.pad(bare), packing.bias)
         self._rows = torch.arange(len(instruction))
 
     def _came(self, last: Tensor, count: int) -> Tensor:
@@ -464,15 +452,14 @@ def step_tokens(weights: Weights, seen: Glance, around: Tensor, came: Tensor, ti
 
 def look_again(weights: Weights, rows: Tensor, around: Tensor, heads: int, drop: Drop) -> Tensor:
     """[n, d]: after reading, a second look at the panorama [n, 8, d], for what was read of."""
-    queries = heads_of(affine(weights, "again.q", norm(weights, "again.n", rows)).unsqueeze(1), heads)
-    mixed = attend(queries, *keys_values(weights, "again", around, heads), None).squeeze(1)
-    return rows + drop(affine(weights, "again.o", mixed))
+    asking = norm(weights, "again.n", rows).unsqueeze(1)
+    return rows + drop(attend_to(weights, "again", asking, around, None, heads).squeeze(1))
 
 
-def look_for(weights: Weights, table: Tensor, keys: Tensor, bare: Tensor, bias: Tensor) -> Tensor:
-    """[n, steps, d]: the bare words that the states pick from the text, turned a little."""
-    queries = heads_of(affine(weights, "look.q", table), 1)
-    return functional.linear(attend(queries, keys, bare, bias), weights["sought.w"])
+def look_for(weights: Weights, table: Tensor, text: Tensor, bare: Tensor, bias: Tensor) -> Tensor:
+    """[n, steps, d]: the bare words [n, L, d] that the states pick from the text [n, L, d], turned a little."""
+    queries = affine(weights, "look.q", table) @ (weights["look.k.w"] / math.sqrt(table.shape[-1]))
+    return functional.linear(pick(queries, text, bare, bias), weights["sought.w"])
 
 
 def _match(weights: Weights, seen: Glance, sought: Tensor) -> Tensor:

@@ -73,13 +73,13 @@ class Packing:
     count: int
     width: int
     bias: Tensor
-    """[count, 1, 1, width] float: 0 for rows, minus infinity for padding; added to attention scores."""
+    """[count, 1, width] float: 0 for rows, minus infinity for padding; added to attention scores."""
 
     @staticmethod
     def of(present: Tensor) -> Packing:
         """From a mask [count, width] of the places that hold a row; every sequence has at least one."""
         count, width = present.shape
-        bias = torch.zeros(count, 1, 1, width).masked_fill(~present[:, None, None], -torch.inf)
+        bias = torch.zeros(count, 1, width).masked_fill(~present[:, None], -torch.inf)
         return Packing(present.flatten().nonzero().squeeze(-1), count, width, bias)
 
     def pad(self, rows: Tensor) -> Tensor:
@@ -97,37 +97,22 @@ def heads_of(table: Tensor, heads: int) -> Tensor:
     return table.view(*table.shape[:-1], heads, -1).transpose(1, 2)
 
 
-def keys_values(weights: Weights, name: str, table: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """[n, width, d] -> keys and values, each [n, heads, width, d / heads]."""
-    keys, values = affine(weights, f"{name}.kv", table).chunk(2, -1)
-    return heads_of(keys, heads), heads_of(values, heads)
-
-
 def packed_keys_values(
     weights: Weights, name: str, rows: Tensor, packing: Packing, heads: int
 ) -> tuple[Tensor, Tensor]:
-    """The same of packed rows: the product is taken without padding."""
+    """Keys and values of packed rows, each [n, heads, width, d / heads]; the product is taken without padding."""
     keys, values = packing.pad(affine(weights, f"{name}.kv", rows)).chunk(2, -1)
     return heads_of(keys, heads).contiguous(), heads_of(values, heads).contiguous()
-
-
-def attend(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention of [n, heads, q, k] over [n, heads, width, k]: [n, q, heads * k]."""
-    if queries.shape[2] == 1:
-        # Two products are quicker than the fused kernel where there is one query.
-        scores = queries @ keys.transpose(2, 3) / math.sqrt(queries.shape[-1])
-        mixed = (scores if bias is None else scores + bias).softmax(-1) @ values
-    else:
-        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
-    return mixed.transpose(1, 2).flatten(2)
 
 
 def encode(weights: Weights, name: str, rows: Tensor, packing: Packing, heads: int, drop: Drop) -> Tensor:
     """One encoder layer, norms first: packed rows attend to all rows of their own sequence."""
     inner = norm(weights, f"{name}.n1", rows)
     queries = heads_of(packing.pad(affine(weights, f"{name}.a.q", inner)), heads)
-    mixed = attend(queries, *packed_keys_values(weights, f"{name}.a", inner, packing, heads), packing.bias)
-    rows = rows + drop(affine(weights, f"{name}.a.o", packing.pack(mixed)))
+    keys, values = packed_keys_values(weights, f"{name}.a", inner, packing, heads)
+    mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=packing.bias.unsqueeze(1))
+    mixed = packing.pack(mixed.transpose(1, 2).flatten(2))
+    rows = rows + drop(affine(weights, f"{name}.a.o", mixed))
     return rows + drop(feed_forward(weights, f"{name}.f", norm(weights, f"{name}.n2", rows)))
 
 
@@ -147,39 +132,48 @@ def decoder_parameters(streams: Streams, name: str, size: int) -> Parameters:
     return made | attention_parameters(streams, f"{name}.c", size)
 
 
-@dataclass(frozen=True)
-class Text:
-    """An encoded instruction as a decoder layer reads it."""
+def attend_to(weights: Weights, name: str, rows: Tensor, table: Tensor, bias: Tensor | None, heads: int) -> Tensor:
+    """Attention of `rows` [n, q, d] over a `table` [n, width, d], projected: [n, q, d].
 
-    keys: Tensor
-    """[n, heads, L, k]"""
-    values: Tensor
-    bias: Tensor
-    """[n, 1, 1, L]"""
+    Keys and values are never made, as there are fewer queries than rows of the table: the weights of the keys turn
+    the queries, and those of the values what was picked. The bias of the keys would add the same to all scores of a
+    query and is left out. `bias` [n or 1, q * heads or 1, width] is added to the scores.
+    """
+    count, asking, size = rows.shape
+    of_keys, of_values = weights[f"{name}.kv.w"].view(2, heads, size // heads, size)
+    queries = affine(weights, f"{name}.q", rows).view(count * asking, heads, -1).transpose(0, 1)
+    # Weights are the fewest numbers to scale.
+    queries = torch.bmm(queries, of_keys / math.sqrt(size // heads)).transpose(0, 1)
+    picked = pick(queries.reshape(count, asking * heads, size), table, table, bias).view(count * asking, heads, size).transpose(0, 1)
+    mixed = torch.bmm(picked, of_values.mT).transpose(0, 1).reshape(count, asking, size)
+    return affine(weights, f"{name}.o", mixed + weights[f"{name}.kv.b"][size:])
+
+
+def pick(queries: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+    """[n, q, d]: what the `queries` [n, q, d] pick from the `values` [n, width, d]."""
+    scores = torch.bmm(queries, keys.mT) if bias is None else torch.baddbmm(bias, queries, keys.mT)
+    return torch.bmm(scores.softmax(-1), values)
 
 
 def decode(
     weights: Weights,
     name: str,
     table: Tensor,
-    before: tuple[Tensor, Tensor] | None,
+    before: Tensor | None,
     bias: Tensor | None,
-    text: Text,
+    text: Tensor,
+    text_bias: Tensor,
+    heads: int,
     drop: Drop,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """One decoder layer, norms first: [n, steps, d] attends to the steps so far, then to the text.
+) -> tuple[Tensor, Tensor]:
+    """One decoder layer, norms first: [n, steps, d] attends to the steps so far, then to the text [n, L, d].
 
-    `before` are the keys and values of earlier steps; returned are those of all steps so far, to go on from. `bias`
-    hides later steps where several are given at once.
+    `before` is what earlier steps showed of themselves; returned is that of all steps so far, to go on from. `bias`
+    hides later steps where several are given at once, `text_bias` [n, 1, L] the padding of the text.
     """
-    heads = text.keys.shape[1]
     inner = norm(weights, f"{name}.n1", table)
-    keys, values = keys_values(weights, f"{name}.a", inner, heads)
-    if before is not None:
-        keys, values = torch.cat([before[0], keys], 2), torch.cat([before[1], values], 2)
-    queries = heads_of(affine(weights, f"{name}.a.q", inner), heads)
-    table = table + drop(affine(weights, f"{name}.a.o", attend(queries, keys, values, bias)))
-    queries = heads_of(affine(weights, f"{name}.c.q", norm(weights, f"{name}.n2", table)), heads)
-    mixed = attend(queries, text.keys, text.values, text.bias)
-    table = table + drop(affine(weights, f"{name}.c.o", mixed))
-    return table + drop(feed_forward(weights, f"{name}.f", norm(weights, f"{name}.n3", table))), (keys, values)
+    so_far = inner if before is None else torch.cat([before, inner], 1)
+    table = table + drop(attend_to(weights, f"{name}.a", inner, so_far, bias, heads))
+    inner = norm(weights, f"{name}.n2", table)
+    table = table + drop(attend_to(weights, f"{name}.c", inner, text, text_bias, heads))
+    return table + drop(feed_forward(weights, f"{name}.f", norm(weights, f"{name}.n3", table))), so_far
