@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from apil.cli import own_study
+from apil.cli.studying import own_study
 from apil.commands import Study
 from apil.errors import ApilError
 from apil.runs.calibration import load_calibration
