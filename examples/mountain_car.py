@@ -48,7 +48,7 @@ def make_env() -> gymnasium.Env[Any, Any]:
 
 def task() -> Any:
     """A car too weak for the hill has to swing up; failure is possible."""
-    # Learned: dropout on the policy's input would hide one of two bare numbers too often.
+    # Two bare numbers are learned from slowly, and the dropout on the policy's input hides them.
     return from_gymnasium(make_env, distance=distance, horizon=HORIZON, name="mountain-car", encoder="learned")
 
 
