@@ -165,7 +165,7 @@ def test_help_is_quick_to_come_by() -> None:
     script = (
         "import sys\n"
         "sys.argv = ['apil', 'study', '--help']\n"
-        "from apil.cli import main, show_list\nfrom apil.commands import List\n"
+        "from apil.cli import main\nfrom apil.cli.other import show_list\nfrom apil.commands import List\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "show_list(List())\n"
         "print(sorted({'torch', 'matplotlib', 'scipy'} & set(sys.modules)))\n"

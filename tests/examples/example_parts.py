@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from apil.cli import own_study
+from apil.cli.studying import own_study
 from apil.commands import Study
 from apil.query import QUERY_POLICIES
 from apil.tasks import TASKS

@@ -238,7 +238,8 @@ def test_a_damaged_checkpoint_is_not_one_of_the_two_kept(whole: Path, tmp_path: 
 STRANGER = """
 import os, sys
 # What a stranger may not read is loaded before becoming one.
-from apil.cli import main, resolve
+from apil.cli import main
+from apil.cli.training import resolve
 from apil.commands import Train
 import apil.learning.evaluate, apil.learning.teacher_model, apil.runs.train, apil.studies.engine, apil.studies.folder
 import rich.console, rich.progress, rich.table

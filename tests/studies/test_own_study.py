@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from apil.cli import own_study
+from apil.cli.studying import own_study
 from apil.commands import Study
 from apil.errors import ApilError
 from apil.runs.calibration import load_calibration
+from apil.studies.folder import claim_folder
 from apil.studies.interactions import member_names
 from apil.studies.own import own_plan, read_own_study
 from apil.studies.statistics import area_under, improvement, interquartile_mean, needed, stratified_estimate
@@ -98,6 +99,28 @@ def test_a_rule_of_your_own_is_one_file_and_reaches_the_workers(tmp_path: Path) 
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "| part@0.3 |" in (tmp_path / "out" / "grid" / "table_interactions.md").read_text()
+    typed = "apil study study.toml --out out"
+    for folder in (tmp_path / "out", tmp_path / "out" / "grid"):
+        assert json.loads((folder / "study.json").read_text())["command"] == f"APIL_PLUGINS=own_rule.py {typed}"
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded"),
+    [
+        ("", "apil study x.toml"),
+        ("rules/own.py, my.rules", "APIL_PLUGINS=rules/own.py,my.rules apil study x.toml"),
+        ("{here}/rules/own.py", "APIL_PLUGINS=rules/own.py apil study x.toml"),
+        ("{here}/../other/own.py", "APIL_PLUGINS=own.py apil study x.toml"),
+        ("{here}/my rules.py", "APIL_PLUGINS='my rules.py' apil study x.toml"),
+    ],
+)
+def test_the_command_that_is_recorded_names_its_plugins(
+    given: str, recorded: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("APIL_PLUGINS", given.format(here=tmp_path))
+    claim_folder(Path("out"), "x", "apil study x.toml")
+    assert json.loads(Path("out/study.json").read_text()) == {"task": "x", "command": recorded}
 
 
 # Mistakes.

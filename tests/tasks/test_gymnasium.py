@@ -21,6 +21,9 @@ from apil.tasks.gymnasium.layout import Layout, element
 SPACES: dict[str, spaces.Space[Any]] = {
     "bounded": spaces.Box(-2.0, 6.0, (3,), np.float32),
     "free": spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+    "uneven": spaces.Box(
+        np.array([-np.inf, -np.inf, -1, -np.inf], np.float32), np.array([np.inf, np.inf, 1, np.inf], np.float32)
+    ),
     "choice": spaces.Discrete(4, start=-1),
     "choices": spaces.MultiDiscrete([3, 2], start=[1, 5]),
     "flags": spaces.MultiBinary(3),
@@ -90,6 +93,8 @@ def _by_hand(name: str, value: Any) -> Any:
         return (flat - 2.0) / 4.0
     if name == "free":
         return np.sign(flat) * np.log(1 + np.abs(flat))
+    if name == "uneven":
+        return np.where([True, True, False, True], np.sign(flat) * np.log(1 + np.abs(flat)), flat)
     if name == "choice":
         return np.eye(4)[int(value) + 1]
     if name == "choices":
@@ -233,6 +238,30 @@ def test_environments_in_processes_of_their_own_do_the_same() -> None:
         return seen
 
     assert torch.equal(torch.stack(walk("sync")), torch.stack(walk("async")))
+
+
+def test_discrete_actions_reach_the_environment_as_its_space_has_them() -> None:
+    space = spaces.Discrete(3, start=-1)
+    made: list[Shows] = []
+
+    def make() -> Shows:
+        made.append(Shows(spaces.Discrete(2), action_space=space))
+        return made[-1]
+
+    task = from_gymnasium(make, distance=lambda env: 1.0, horizon=3)
+    task.step(task.reset(_draws(2), 2), torch.tensor([[0, 1], [2, 0]]))
+    taken = [env.taken[0] for env in made[1:]]
+    assert taken == [-1, 0, 1, -1]
+    assert {type(action) for action in taken} == {type(space.sample())}
+
+
+def test_valid_actions_seen_while_acting_can_be_learned_from() -> None:
+    task = _corridors()
+    with torch.inference_mode():
+        task.reset(_draws(1), 2)
+    weights = torch.zeros(1, 2, 2, requires_grad=True)
+    (slopes,) = torch.autograd.grad(task.observe(task.reset(_draws(1), 2)).valid.mul(weights).sum(), weights)
+    assert slopes.tolist() == [[[1, 1], [1, 1]]]
 
 
 def test_box_actions_reach_the_environment_in_their_shape_and_inside_their_bounds() -> None:

@@ -144,7 +144,11 @@ def attend_to(weights: Weights, name: str, rows: Tensor, table: Tensor, bias: Te
     queries = affine(weights, f"{name}.q", rows).view(count * asking, heads, -1).transpose(0, 1)
     # Weights are the fewest numbers to scale.
     queries = torch.bmm(queries, of_keys / math.sqrt(size // heads)).transpose(0, 1)
-    picked = pick(queries.reshape(count, asking * heads, size), table, table, bias).view(count * asking, heads, size).transpose(0, 1)
+    picked = (
+        pick(queries.reshape(count, asking * heads, size), table, table, bias)
+        .view(count * asking, heads, size)
+        .transpose(0, 1)
+    )
     mixed = torch.bmm(picked, of_values.mT).transpose(0, 1).reshape(count, asking, size)
     return affine(weights, f"{name}.o", mixed + weights[f"{name}.kv.b"][size:])
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from shlex import quote
 
 from apil.errors import ApilError
+from apil.registry import PLUGINS
 from apil.runs.files import make_folder, read_json, taken, write_json
 
 _MARK = "study.json"
@@ -24,4 +27,19 @@ def claim_folder(out: Path, task: str, command: str) -> None:
         if other != task:
             raise ApilError(f"{out} holds a study of '{other}', not of '{task}': {remedy}")
     make_folder(out)
-    write_json(out / _MARK, {"task": task, "command": command})
+    write_json(out / _MARK, {"task": task, "command": _with_plugins(command)})
+
+
+def _with_plugins(command: str) -> str:
+    """`command` with the plugins it was given: without them it would not know their parts."""
+    plugins = [_relative(plugin) for plugin in map(str.strip, os.environ.get(PLUGINS, "").split(",")) if plugin]
+    return f"{PLUGINS}={quote(','.join(plugins))} {command}" if plugins else command
+
+
+def _relative(plugin: str) -> str:
+    """A plugin as it was named; an absolute path from the current folder on, and from elsewhere its file name."""
+    path, here = Path(plugin), Path.cwd()
+    if not path.is_absolute():
+        return plugin
+    folder = path.parent.resolve()
+    return str(folder.relative_to(here) / path.name) if folder.is_relative_to(here) else path.name

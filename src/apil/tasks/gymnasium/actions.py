@@ -34,9 +34,13 @@ class Actions:
             )
 
     def taken(self, actions: Tensor) -> Any:
-        """[n] long or [n, numbers] float -> a batch of actions of the environment."""
+        """[...] long or [..., numbers] float -> a batch of actions of the environment, one after the other.
+
+        Elements of the batch are what the space itself samples: numbers of NumPy's, of the space's type.
+        """
         if self.box is None:
-            return actions.numpy() + self._start if self._start else actions.numpy()
+            chosen = actions.numpy().reshape(-1)
+            return (chosen + self._start if self._start else chosen).astype(self.space.dtype, copy=False)
         assert isinstance(self.space, spaces.Box)
         shaped = actions.numpy().reshape(-1, *self.space.shape)
         if shaped.dtype == self.space.dtype:

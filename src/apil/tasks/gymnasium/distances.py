@@ -22,7 +22,8 @@ def success(env: Episode) -> float:
     """0 once the episode has succeeded, else 1: info['is_success'] or info['success'] is true, or it terminated with a
     positive reward. Nothing on the way counts as progress: every step of a failed episode is labelled *query*.
     """
-    told = env.info.get("is_success", env.info.get("success"))
+    info = env.info
+    told = info.get("is_success", info.get("success")) if info else None
     reached = env.terminated and env.reward > 0 if told is None else bool(told)
     return 0.0 if reached else 1.0
 

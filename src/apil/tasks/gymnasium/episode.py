@@ -81,7 +81,6 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.reward, self.total, self.steps = 0.0, 0.0, 0
         self.terminated = self.truncated = self.over = False
         self.record[DONE] = 0.0
-        self._look()
         self._account()
         return (self.observation, self.record), _NOTHING
 
@@ -97,30 +96,28 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.reward = reward = float(reward)
         self.total += reward
         self.steps += 1
-        self.terminated, self.truncated = bool(terminated), bool(truncated)
-        self.over = self.terminated or self.truncated
-        self._look()
+        self.terminated, self.truncated = terminated, truncated = bool(terminated), bool(truncated)
+        self.over = terminated or truncated
         self._account()
 
-    def _look(self) -> None:
-        """Checks the first observations in full; later ones are checked as a batch, which costs less."""
+    def _account(self) -> None:
+        # The first observations are checked in full; later ones as a batch, which costs less, but for their shape.
+        observation, record = self.observation, self.record
         if self._to_check:
             self._to_check -= 1
-            fits = self._space.contains(self.observation)
+            fits = self._space.contains(observation)
         else:
-            fits = self._shape is None or getattr(self.observation, "shape", None) == self._shape
+            fits = self._shape is None or getattr(observation, "shape", None) == self._shape
         if not fits:
-            raise misfit(self._name, self.observation, self._space)
-
-    def _account(self) -> None:
+            raise misfit(self._name, observation, self._space)
         told = self._distance(self)
-        self.record[DISTANCE] = told if type(told) is float and told >= 0.0 else self._checked_distance(told)
+        record[DISTANCE] = told if type(told) is float and told >= 0.0 else self._checked_distance(told)
         if self.over:
-            self.record[DONE] = 1.0
+            record[DONE] = 1.0
         if self._masked:
             mask = self.info.get("action_mask") if self._valid is None else self._valid(self)
             if mask is not None:
-                self.record[VALID:] = self._checked_mask(mask)
+                record[VALID:] = self._checked_mask(mask)
 
     def _checked_distance(self, told: Any) -> float:
         try:

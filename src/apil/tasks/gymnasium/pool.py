@@ -54,6 +54,10 @@ class InTurn:
         first = self._envs[0]
         self._space = first.env.observation_space
         self._seen: Any = create_empty_array(self._space, count)
+        self._joined: NDArray[Any] | None = None
+        """The same memory as one long observation, where that can be: joining costs a fifth of stacking."""
+        if isinstance(self._space, spaces.Box) and self._space.shape:
+            self._joined = np.asarray(self._seen).reshape(-1, *self._space.shape[1:])
         self._records = np.ones((count, len(first.record)), np.float32)
         for env, row in zip(self._envs, self._records, strict=True):
             env.record = row
@@ -68,15 +72,17 @@ class InTurn:
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float32]]:
         """One step of every episode that is going on."""
-        # Gymnasium checks a whole number of Python's many times faster than one of NumPy's.
-        each = actions.tolist() if actions.dtype.kind in "iu" else actions
-        for env, action in zip(self._envs, each, strict=True):
+        for env, action in zip(self._envs, actions, strict=True):
             if not env.over:
                 env.move(action)
         return self._gathered()
 
     def _gathered(self) -> tuple[Any, NDArray[np.float32]]:
-        self._seen = concatenate(self._space, [env.observation for env in self._envs], self._seen)
+        observations = [env.observation for env in self._envs]
+        if self._joined is None:
+            self._seen = concatenate(self._space, observations, self._seen)
+        else:
+            np.concatenate(observations, out=self._joined)
         return self._seen, self._records
 
     def environment(self, place: int) -> Episode:
@@ -201,14 +207,16 @@ class PoolSituations:
 
     def stepped(self, action: Tensor) -> tuple[PoolSituations, Any, NDArray[np.float32]]:
         """The situations after `action`, what is observed and the records."""
-        seen, records = self._now().step(self.actions.taken(action.flatten(0, 1)))
-        return PoolSituations(self.pool, self.pool.clock, self.places, self.actions), seen, records
+        pool = self._now()
+        seen, records = pool.step(self.actions.taken(action))
+        return PoolSituations(pool, pool.clock, self.places, self.actions), seen, records
 
 
-def begun(pool: Pool, seeds: Tensor, actions: Actions) -> tuple[PoolSituations, Any, NDArray[np.float32]]:
+def begun(pool: Pool, seeds: NDArray[np.int64], actions: Actions) -> tuple[PoolSituations, Any, NDArray[np.float32]]:
     """New episodes from `seeds` [runs, episodes]: the situations, what is observed and the records."""
     seen, records = pool.reset(seeds.flatten().tolist())
-    return PoolSituations(pool, pool.clock, torch.arange(pool.count).view(seeds.shape), actions), seen, records
+    places = torch.from_numpy(np.arange(pool.count).reshape(seeds.shape))
+    return PoolSituations(pool, pool.clock, places, actions), seen, records
 
 
 def name_of(env: gymnasium.Env[Any, Any]) -> str:

@@ -83,7 +83,7 @@ class GymnasiumTask:
     def reset(self, draws: Draws, episodes: int) -> GymnasiumState:
         """New episodes, each from a seed of its own."""
         # Two draws of 23 bits each make a seed.
-        halves = (draws.uniform(2, episodes).double() * 2**23).long()
+        halves = (draws.uniform(2, episodes).numpy() * 2.0**23).astype(np.int64)
         seeds = halves[:, 0] * 2**23 + halves[:, 1]
         count = draws.runs * episodes
         if count not in self._pools:
@@ -135,20 +135,23 @@ class GymnasiumTask:
     def _state(self, situations: PoolSituations, seen: Any, records: NDArray[np.float32]) -> GymnasiumState:
         # NumPy until the end: on a handful of numbers its operations cost less than torch's. What is kept is copied,
         # since the environments write over their records at the next step.
-        shape = tuple(situations.places.shape)
+        runs, episodes = situations.places.shape
+        features = torch.from_numpy(self.layout.features(seen).reshape(runs, episodes, -1))
+        distance = torch.from_numpy(records[:, DISTANCE].copy().reshape(runs, episodes))
         ended = records[:, DONE] != 0
-        features = torch.from_numpy(self.layout.features(seen).reshape(*shape, -1))
-        distance = torch.from_numpy(records[:, DISTANCE].reshape(shape).copy())
-        done = torch.from_numpy(ended.reshape(shape))
-        valid = (
-            torch.from_numpy((records[:, VALID:] != 0).reshape(*shape, -1)) if self.box is None else self._all(shape)
-        )
-        return GymnasiumState(features, valid, distance, done, bool(ended.all()), situations)
+        done = torch.from_numpy(ended.reshape(runs, episodes))
+        valid = records[:, VALID:]  # empty where actions are continuous
+        if np.count_nonzero(valid) == valid.size:
+            allowed = self._all(runs, episodes)
+        else:
+            allowed = torch.from_numpy((valid != 0).reshape(runs, episodes, -1))
+        return GymnasiumState(features, allowed, distance, done, np.count_nonzero(ended) == len(ended), situations)
 
-    def _all(self, shape: tuple[int, ...]) -> Tensor:
-        """[runs, episodes, n]: continuous actions are all valid; made once."""
-        if self._every.shape[:2] != shape:
-            self._every = torch.ones(*shape, self.actions, dtype=torch.bool)
+    def _all(self, runs: int, episodes: int) -> Tensor:
+        """[runs, episodes, A]: all actions are valid; made once."""
+        if self._every.shape[:2] != (runs, episodes):
+            with torch.inference_mode(False):  # it outlives the mode it is made in
+                self._every = torch.ones(runs, episodes, self.actions, dtype=torch.bool)
         return self._every
 
 
