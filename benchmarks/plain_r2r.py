@@ -1,11 +1,11 @@
 """DAGGER on R2R as a plain loop: acts step by step with gradients on and learns through the graph of all its steps.
 
-The same model, batch, draws and updates (apil's optimiser). Attention is as it is commonly written: keys and values of
-all rows, then torch's own `scaled_dot_product_attention`; all other layers are apil's. At every step the decoder runs
-over all steps so far anew, with the text read anew by each of its layers: nothing is cached but the encoded instruction
-and the keys and values of the panoramas. Instructions and exits are padded to the longest of the batch, unless apil's
-packing is asked for. Dropout is on while acting, and so is the mirror, since acting and learning are one pass; with all
-rates 0 the losses are apil's.
+The same model, batch, draws and updates (apil's optimiser). At every step the decoder runs over all steps so far anew,
+with the text read anew by each of its layers: nothing is cached but the encoded instruction and the panoramas.
+Attention is as it is commonly written: keys and values of all rows, then torch's own `scaled_dot_product_attention`;
+the other layers are apil's. Instructions and exits are padded to the longest of the batch. Where it is `packed`, the
+loop has apil's packing and apil's attention too. Dropout is on while acting, and so is the mirror, since acting and
+learning are one pass; with all rates 0 the losses are apil's.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from torch.nn import functional
 
 from apil.config import RunConfig
 from apil.learning.build import build
-from apil.model.instruction import InstructionModel, step_tokens
+from apil.model.instruction import InstructionModel, look_again, look_for, step_tokens
 from apil.model.panorama import Glance, glance
 from apil.model.transformer import (
     Packing,
     Weights,
     affine,
+    decode,
     encode,
     feed_forward,
     heads_of,
@@ -118,8 +119,8 @@ class _Pass:
         self.weights: Weights = model.weights()
         self.words = model.word_vectors(self.weights)
         self.tokens: list[Tensor] = []
-        self.panoramas: list[tuple[Tensor, Tensor]] = []
-        """Keys and values of what was around at each step, each [n, heads, 8, k]."""
+        self.panoramas: list[Tensor] = []
+        """[n, 8, d], or keys and values of them, [n, 8, 2 d]: what was around at each step."""
         self.mirrored: Tensor | None = None
         """[n] bool: the episodes in a mirror."""
         self.before: Glance | None = None
@@ -153,8 +154,7 @@ class _Pass:
         around = norm(weights, "around.n", sight.around)
         came = self._came(features[:, 3].long())
         self.tokens.append(step_tokens(weights, sight, around, came, torch.tensor([t])))
-        keys, values = affine(weights, "again.kv", around).chunk(2, -1)
-        self.panoramas.append((heads_of(keys, model.sizes.heads), heads_of(values, model.sizes.heads)))
+        self.panoramas.append(around if self.packed else affine(weights, "again.kv", around))
         self.before = sight
         table = torch.stack(self.tokens, 1)
         for layer in range(model.sizes.step_layers):
@@ -176,9 +176,12 @@ class _Pass:
         """One decoder layer over all steps so far: [n, steps, d]."""
         weights, heads = self.weights, self.model.sizes.heads
         text, packing, _ = self.text
+        causal = torch.full((1, table.shape[1], table.shape[1]), -torch.inf).triu(1)
+        if self.packed:
+            several = causal.repeat_interleave(heads, 1)
+            return decode(weights, name, table, None, several, packing.pad(text), packing.bias, heads, self.drop)[0]
         inner = norm(weights, f"{name}.n1", table)
         keys, values = (heads_of(part, heads) for part in affine(weights, f"{name}.a.kv", inner).chunk(2, -1))
-        causal = torch.full((table.shape[1], table.shape[1]), -torch.inf).triu(1)
         table = table + self.drop(self._attend(f"{name}.a", inner, keys, values, causal))
         inner = norm(weights, f"{name}.n2", table)
         keys, values = packed_keys_values(weights, f"{name}.c", text, packing, heads)
@@ -193,13 +196,18 @@ class _Pass:
 
     def _look_again(self, table: Tensor) -> Tensor:
         """[n, steps, d]: the second look at the panoramas, at all steps so far."""
-        keys, values = (torch.stack(parts, 1).flatten(0, 1) for parts in zip(*self.panoramas, strict=True))
+        around, heads = torch.stack(self.panoramas, 1).flatten(0, 1), self.model.sizes.heads
+        if self.packed:
+            return look_again(self.weights, table.flatten(0, 1), around, heads, self.drop).view_as(table)
+        keys, values = (heads_of(part, heads) for part in around.chunk(2, -1))
         rows = norm(self.weights, "again.n", table).flatten(0, 1).unsqueeze(1)
         return table + self.drop(self._attend("again", rows, keys, values, None).view_as(table))
 
     def _look_for(self, now: Tensor) -> Tensor:
         """[n, 1, d]: the bare words that the states [n, 1, d] pick from the text, turned a little."""
         weights, (text, packing, bare) = self.weights, self.text
+        if self.packed:
+            return look_for(weights, now, packing.pad(text), packing.pad(bare), packing.bias)
         keys = packing.pad(functional.linear(text, weights["look.k.w"]))
         queries = affine(weights, "look.q", now)
         picked = functional.scaled_dot_product_attention(queries, keys, packing.pad(bare), attn_mask=packing.bias)
