@@ -44,6 +44,7 @@ def tiny_study(name: str, folder: Path) -> Path:
     for key, value in (("seeds", 2), ("episodes", 4), ("iterations", 6), ("batch", 2)):
         text, found = re.subn(rf"^{key} = \d+", f"{key} = {value}", text, flags=re.MULTILINE)
         assert found == 1
+    text = re.sub(r"^log_every = .*\n", "", text, flags=re.MULTILINE)
     (folder / f"{name}.toml").write_text(text + "log_every = 2\n")
     own_study(Study(str(folder / f"{name}.toml"), out=folder / "out", workers=1))
     return folder / "out"
