@@ -68,7 +68,8 @@ def _orthogonal(matrix: Tensor) -> Tensor:
     values = values / values.square().sum(-1, keepdim=True).sqrt()
     for _ in range(5):
         values = 3.4445 * values - 4.775 * values**3 + 2.0315 * values**5
-    return outer @ (values.unsqueeze(-1) * inner)
+    turned: Tensor = outer @ (values.unsqueeze(-1) * inner)
+    return turned
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(64, 64), (64, 100), (96, 300)])

@@ -179,6 +179,7 @@ def _without_the_map(world: World) -> dict[str, Any]:
 def test_panoramas_do_not_know_the_map_nor_the_goals(houses_data: Path) -> None:
     task = R2R(str(houses_data))
     other = _in_world(houses_data, **_without_the_map(task.world))
+    pairs: list[tuple[Any, Any, str]]
     pairs = [(task.panoramas, other.panoramas, field.name) for field in fields(Panoramas) if field.name != "read"]
     if task.panoramas.read is not None:
         pairs += [(task.panoramas.read, other.panoramas.read, field.name) for field in fields(Readings)]
