@@ -45,7 +45,7 @@ def reader(chosen: argparse.Namespace) -> str | None:
 def compile_data(chosen: argparse.Namespace, folder: Path) -> Record:
     """Compiles the public files, or generates houses, as a user would; with the time it took.
 
-    A language model reads on all processors; its processor time is that of all of them."""
+    A language model reads on all processors, so the goal is by the clock: it is how long a user waits."""
     real = chosen.raw is not None and chosen.raw.is_dir()
     text_model = reader(chosen) if real else None
     reads = [] if text_model is None else ["--text-model", text_model]
@@ -60,7 +60,7 @@ def compile_data(chosen: argparse.Namespace, folder: Path) -> Record:
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "goal": COMPILE,
-        "goal_met": cpu_seconds < COMPILE,
+        "goal_met": seconds < COMPILE,
     }
 
 

@@ -33,8 +33,27 @@ def draw_success_answers(study: Study) -> Figure | None:
     for panel in panels:
         panel.set_xlim(0, 1.08 * top or 1.0)
         _count_in_thousands(panel)
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
         panel.margins(y=0.15)
+    legend(figure, 5)
+    return figure
+
+
+def draw_looks(study: Study) -> Figure | None:
+    """Success alone on val_seen at the looks of a training, against the answers so far; a line a run."""
+    if not any(run.looks for run in study.runs):
+        return None
+    figure, panels = panel_each(study.teachers, 2.4, "answers so far", "success alone, val_seen")
+    for panel, teacher in zip(panels, study.teachers, strict=True):
+        for query in study.queries:
+            style = styled(query, QUERY_STYLES, study.queries)
+            for run in study.runs:
+                if (run.teacher, run.query) == (teacher, query) and run.looks:
+                    answers, success = zip(*run.looks, strict=True)
+                    panel.plot(answers, success, label=query, marker=".", **style)
+        panel.set_xlim(left=0)
+        _count_in_thousands(panel)
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
     legend(figure, 5)
     return figure
 
@@ -49,7 +68,7 @@ def draw_training_success(study: Study) -> Figure | None:
         panel.set_xlim(left=0)
         panel.set_ylim(-0.03, 1.05)
         _count_in_thousands(panel)
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
     legend(figure, 5)
     return figure
 
@@ -73,7 +92,7 @@ def draw_splits(study: Study) -> Figure | None:
         panel.set_xticks(places, study.queries, rotation=30, ha="right", rotation_mode="anchor")
         panel.tick_params(labelbottom=True)
         panel.set_xlim(-0.6, len(study.queries) - 0.4)
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
         panel.margins(y=0.12)
     legend(figure, 3)
     return figure
@@ -111,6 +130,13 @@ _ANSWERS = Plate(
     "intervals over seeds. Up and to the left is better.",
     draw_success_answers,
 )
+_LOOKS = Plate(
+    "figure_looks",
+    "Success alone against answers, while training",
+    "Ten looks in each run, each at 500 episodes of val_seen: success of the agent alone, with averaged weights, "
+    "against the answers that its training had used by then; a line a run. Up and to the left is better.",
+    draw_looks,
+)
 _TRAINING = Plate(
     "figure_training_success",
     "Success during training",
@@ -124,9 +150,9 @@ def plates_of(study: Study) -> tuple[Plate, ...]:
     """The figures of a study, in the order of the report."""
     if not study.splits:
         return PLATES
-    own = {_ANSWERS.name: (_SPLITS, _ANSWERS, _TRAINING)}
+    own = {_ANSWERS.name: (_SPLITS, _ANSWERS, _LOOKS, _TRAINING)}
     return tuple(plate for general in PLATES for plate in own.get(general.name, (general,)))
 
 
-ALL_PLATES = (*PLATES, _SPLITS, _TRAINING)
+ALL_PLATES = (*PLATES, _SPLITS, _LOOKS, _TRAINING)
 """Whatever a study of any task may have."""
