@@ -31,8 +31,9 @@ from apil.tasks.r2r.world import World
 from plain_r2r import PlainR2R
 
 WARM_UP = 3
-CHECKED = {"branch_dropout": 0.0, "word_dropout": 0.0, "view_dropout": 0.0}
-"""Masks are drawn in another order by the two loops, so losses are compared without dropout."""
+CHECKED = {"branch_dropout": 0.0, "word_dropout": 0.0, "shown_dropout": 0.0, "view_dropout": 0.0, "mirror": 0.0}
+"""Masks are drawn in another order by the two loops, so losses are compared without dropout, and without a mirror, in
+which the plain loop acts too."""
 TOLERANCE = 1e-3
 """Relative, of a policy loss."""
 LEARNED, LOOK_EVERY = 0.35, 25

@@ -1,9 +1,11 @@
 """DAGGER on R2R as a plain loop: acts step by step with gradients on and learns through the graph of all its steps.
 
-The same model (its layers are apil's), batch, draws and updates; torch's own Adam. At every step the decoder runs over
-all steps so far anew, with the text read anew by each of its layers: nothing is cached. The instruction is encoded
-once. Instructions and exits are padded to the longest of the batch, unless apil's packing is asked for. Dropout is on
-while acting, since acting and learning are one pass; with all rates 0 the losses are apil's.
+The same model, batch, draws and updates (apil's optimiser). At every step the decoder runs over all steps so far anew,
+with the text read anew by each of its layers: nothing is cached but the encoded instruction and the panoramas.
+Attention is as it is commonly written: keys and values of all rows, then torch's own `scaled_dot_product_attention`;
+the other layers are apil's. Instructions and exits are padded to the longest of the batch. Where it is `packed`, the
+loop has apil's packing and apil's attention too. Dropout is on while acting, and so is the mirror, since acting and
+learning are one pass; with all rates 0 the losses are apil's.
 """
 
 from __future__ import annotations
@@ -17,10 +19,20 @@ from torch.nn import functional
 
 from apil.config import RunConfig
 from apil.learning.build import build
-from apil.model.instruction import InstructionModel, look_for, step_tokens
+from apil.model.instruction import InstructionModel, look_again, look_for, step_tokens
 from apil.model.panorama import Glance, glance
-from apil.model.transformer import Packing, Weights, affine, decode, encode, norm
-from apil.nn import mlp
+from apil.model.transformer import (
+    Packing,
+    Weights,
+    affine,
+    decode,
+    encode,
+    feed_forward,
+    heads_of,
+    norm,
+    packed_keys_values,
+)
+from apil.nn import StackedAdam, mlp
 from apil.rng import Draws, race
 from apil.tasks.r2r.task import R2R
 from apil.types import Observation
@@ -28,6 +40,8 @@ from apil.uncertainty import split_entropy
 
 LEADING = 4
 """Features of an observation before the flags of the exits."""
+FAR = 3.0
+"""Tens of metres; what is farther counts as this far."""
 
 
 class PlainR2R:
@@ -39,10 +53,12 @@ class PlainR2R:
         assert isinstance(agents.model, InstructionModel)
         assert isinstance(agents.task, R2R)
         self.streams, self.task, self.model = agents.streams, agents.task, agents.model
-        self.parts = [list(part.values()) for part in (self.model.policy, self.model.identity)]
-        for parameter in self.parts[0] + self.parts[1]:
-            parameter.requires_grad_()
-        self.adams = [torch.optim.Adam(part, lr=config.learning_rate) for part in self.parts]
+        rate, warmup, muon = config.learning_rate, config.warmup, config.optimizer == "muon"
+        self.optimisers = [
+            StackedAdam(self.model.policy, rate, warmup, muon=muon),
+            StackedAdam(self.model.identity, rate, warmup),
+        ]
+        self.parts = [list(optimiser.parameters.values()) for optimiser in self.optimisers]
         self.averages = [p.detach().clone() for part in self.parts for p in part]
         self.decisions = 0
 
@@ -56,7 +72,7 @@ class PlainR2R:
         dropping = self.streams.draws("dropout", number)
         pass_ = _Pass(self.model, dropping, self.packed)
         state = self.task.reset(self.streams.draws("task", number), batch)
-        losses, who, counts = [], [], []
+        losses, far, who, counts = [], [], [], []
         for t in range(horizon):
             live = ~self.task.done(state)
             seen, reference = self.task.observe(state), self.task.reference(state)
@@ -65,6 +81,7 @@ class PlainR2R:
             logits = pass_.logits(encoded, sight, sought, seen.valid[0])
             mean = pass_.belief(encoded, sight, sought, seen.valid[0], masks)
             losses.append(functional.cross_entropy(logits, answer[0], reduction="none")[live[0]])
+            far.append(pass_.distance_error(encoded, reference.distance[0])[live[0]])
             guess = mlp(self.model.identity, encoded.detach().unsqueeze(0))[0, :, :1]
             identity = torch.zeros(batch, dtype=torch.long)
             who.append(functional.cross_entropy(guess, identity, reduction="none")[live[0]])
@@ -72,18 +89,19 @@ class PlainR2R:
             state = self.task.step(state, race(mean, arrival[0, t]).unsqueeze(0))
         self.decisions += sum(counts)
         policy, identity_loss = torch.cat(losses).mean(), torch.cat(who).mean()
+        policy = policy + self.model.sizes.distance_weight * torch.cat(far).mean()
         self._update(policy + identity_loss, number)
         return policy.item()
 
     def _update(self, loss: Tensor, number: int) -> None:
-        for adam in self.adams:
-            adam.zero_grad()
+        for part in self.parts:
+            for parameter in part:
+                parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.parts[0], self.config.clip)
-        rate = self.config.learning_rate * min(1.0, (number + 1) / self.config.warmup)
-        for adam in self.adams:
-            adam.param_groups[0]["lr"] = rate
-            adam.step()
+        for optimiser, part in zip(self.optimisers, self.parts, strict=True):
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in part]
+            optimiser.step(gradients, torch.tensor([True]))
         share = max(1.0 - self.config.average, 1.0 / (number + 1))
         with torch.no_grad():
             everything = [p for part in self.parts for p in part]
@@ -101,6 +119,10 @@ class _Pass:
         self.weights: Weights = model.weights()
         self.words = model.word_vectors(self.weights)
         self.tokens: list[Tensor] = []
+        self.panoramas: list[Tensor] = []
+        """[n, 8, d], or keys and values of them, [n, 8, 2 d]: what was around at each step."""
+        self.mirrored: Tensor | None = None
+        """[n] bool: the episodes in a mirror."""
         self.before: Glance | None = None
 
     def keep(self, rate: float, shape: tuple[int, ...]) -> Tensor:
@@ -117,41 +139,107 @@ class _Pass:
         features, weights, model = seen.features[0], self.weights, self.model
         if t == 0:
             instruction = features[:, 0].long()
-            packed = self.packed
+            self.mirrored = self._in_mirror(instruction)
             self.text = (
-                model.read(weights, self.words, instruction, self.keep, self.drop)
-                if packed
+                model.read(weights, self.words, instruction, self.keep, self.drop, self.mirrored)
+                if self.packed
                 else self._read(instruction)
             )
-        rates = (model.sizes.word_dropout, model.sizes.view_dropout)
+        rates = (model.sizes.shown_dropout, model.sizes.view_dropout)
+        side = None if self.mirrored is None else 1.0 - 2.0 * self.mirrored.float()
         sight = glance(
             weights, self.see, self.words, features[:, 1].long(), features[:, 2], features[:, LEADING:], self.keep,
-            rates,
+            rates, side,
         )  # fmt: skip
-        self.tokens.append(step_tokens(weights, sight, self._came(features[:, 3].long()), torch.tensor([t])))
+        around = norm(weights, "around.n", sight.around)
+        came = self._came(features[:, 3].long())
+        self.tokens.append(step_tokens(weights, sight, around, came, torch.tensor([t])))
+        self.panoramas.append(around if self.packed else affine(weights, "again.kv", around))
         self.before = sight
-        text, packing, bare = self.text
         table = torch.stack(self.tokens, 1)
-        causal = torch.full((t + 1, t + 1), -torch.inf).triu(1)
         for layer in range(model.sizes.step_layers):
-            reading = model.layer_text(weights, layer, text, packing)
-            table, _ = decode(weights, f"step.{layer}", table, None, causal, reading, self.drop)
+            table = self._decode(f"step.{layer}", table)
+            if layer == 0:
+                table = self._look_again(table)
         now = norm(weights, "state.n", table)[:, -1:]
-        sought = look_for(weights, now, *model.look_text(weights, text, bare, packing), packing.bias)
-        return now[:, 0], sight, sought[:, 0]
+        return now[:, 0], sight, self._look_for(now)[:, 0]
+
+    def _in_mirror(self, instruction: Tensor) -> Tensor | None:
+        """[n] bool: which episodes are in a mirror."""
+        if not self.model.sizes.mirror:
+            return None
+        mirrored = self.keep(self.model.sizes.mirror, tuple(instruction.shape)) == 0
+        read = self.see.read
+        return mirrored if read is None else mirrored & (read.mirrored[instruction] >= 0)
+
+    def _decode(self, name: str, table: Tensor) -> Tensor:
+        """One decoder layer over all steps so far: [n, steps, d]."""
+        weights, heads = self.weights, self.model.sizes.heads
+        text, packing, _ = self.text
+        causal = torch.full((1, table.shape[1], table.shape[1]), -torch.inf).triu(1)
+        if self.packed:
+            several = causal.repeat_interleave(heads, 1)
+            return decode(weights, name, table, None, several, packing.pad(text), packing.bias, heads, self.drop)[0]
+        inner = norm(weights, f"{name}.n1", table)
+        keys, values = (heads_of(part, heads) for part in affine(weights, f"{name}.a.kv", inner).chunk(2, -1))
+        table = table + self.drop(self._attend(f"{name}.a", inner, keys, values, causal))
+        inner = norm(weights, f"{name}.n2", table)
+        keys, values = packed_keys_values(weights, f"{name}.c", text, packing, heads)
+        table = table + self.drop(self._attend(f"{name}.c", inner, keys, values, packing.bias.unsqueeze(1)))
+        return table + self.drop(feed_forward(weights, f"{name}.f", norm(weights, f"{name}.n3", table)))
+
+    def _attend(self, name: str, rows: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+        """Attention of rows [n, q, d] over keys and values [n, heads, width, k], projected: [n, q, d]."""
+        queries = heads_of(affine(self.weights, f"{name}.q", rows), keys.shape[1])
+        mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=bias)
+        return affine(self.weights, f"{name}.o", mixed.transpose(1, 2).flatten(2))
+
+    def _look_again(self, table: Tensor) -> Tensor:
+        """[n, steps, d]: the second look at the panoramas, at all steps so far."""
+        around, heads = torch.stack(self.panoramas, 1).flatten(0, 1), self.model.sizes.heads
+        if self.packed:
+            return look_again(self.weights, table.flatten(0, 1), around, heads, self.drop).view_as(table)
+        keys, values = (heads_of(part, heads) for part in around.chunk(2, -1))
+        rows = norm(self.weights, "again.n", table).flatten(0, 1).unsqueeze(1)
+        return table + self.drop(self._attend("again", rows, keys, values, None).view_as(table))
+
+    def _look_for(self, now: Tensor) -> Tensor:
+        """[n, 1, d]: the bare words that the states [n, 1, d] pick from the text, turned a little."""
+        weights, (text, packing, bare) = self.weights, self.text
+        if self.packed:
+            return look_for(weights, now, packing.pad(text), packing.pad(bare), packing.bias)
+        keys = packing.pad(functional.linear(text, weights["look.k.w"]))
+        queries = affine(weights, "look.q", now)
+        picked = functional.scaled_dot_product_attention(queries, keys, packing.pad(bare), attn_mask=packing.bias)
+        return functional.linear(picked, weights["sought.w"])
+
+    def distance_error(self, state: Tensor, distance: Tensor) -> Tensor:
+        """[n]: of the distance [n] predicted from the states [n, d], squared, in tens of metres; 0 if none is."""
+        if not self.model.sizes.distance_weight:
+            return torch.zeros_like(distance)
+        guess = affine(self.weights, "distance", state)[:, 0]
+        return (guess - (distance / 10.0).clamp_max(FAR)).square()
 
     def _read(self, instruction: Tensor) -> tuple[Tensor, Packing, Tensor]:
         """Encodes the instructions [n] with their padding: every place of the table counts as a row."""
-        weights, sizes = self.weights, self.model.sizes
+        weights, sizes, read = self.weights, self.model.sizes, self.see.read
         tokens = self.see.tokens[instruction, : sizes.words]
         tokens = tokens[:, : int((tokens > 0).sum(1).max())]
         count, width = tokens.shape
         packing = Packing(torch.arange(count * width), count, width, Packing.of(tokens > 0).bias)
+        if self.mirrored is not None:
+            tokens = torch.where(self.mirrored.unsqueeze(1), self.see.mirrored[tokens], tokens)
         flat = tokens.flatten()
-        kept = self.keep(sizes.word_dropout, tuple(flat.shape)) > 0
-        bare = self.words[torch.where(kept | (flat <= 2), flat, 1)]
+        kept = (self.keep(sizes.word_dropout, tuple(flat.shape)) > 0) | (flat <= 2)
+        bare = self.words[torch.where(kept, flat, 1)]
         rows = affine(weights, "text.in", bare) + weights["text.at"][packing.place % width]
-        for layer in range(sizes.text_layers):
+        if read is not None:
+            start = read.start[instruction]
+            if self.mirrored is not None:
+                start = torch.where(self.mirrored, read.mirrored[instruction], start)
+            place = (start.unsqueeze(1) + torch.arange(width)).flatten().clamp_max(len(read.rows) - 1)
+            rows = rows + affine(weights, "text.read", read.rows[place] * read.scale) * kept.unsqueeze(1)
+        for layer in range(sizes.text_layers if read is None else 0):
             rows = encode(weights, f"text.{layer}", rows, packing, sizes.heads, self.drop)
         return norm(weights, "text.n", rows), packing, bare
 

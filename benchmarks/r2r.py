@@ -13,17 +13,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from apil.tasks.r2r.language import INSTALLED
 from grid import HERE, ONE_THREAD, Record, machine, run
 
 CHECKED = 4
 """Iterations over which the plain loop must have apil's losses."""
-LOOPS = {"apil": "(a) apil", "plain": "(b) plain loop", "packed": "(b') plain loop without padding"}
+LOOPS = {"apil": "(a) apil", "plain": "(b) plain loop", "packed": "(b') plain loop, apil's packing and attention"}
 SPEED, MEMORY, COMPILE, OPEN = 3.0, 3072.0, 180.0, 2.0
 """Goals: times the plain loop; MiB; seconds; seconds."""
 
@@ -33,16 +35,28 @@ def measure(what: str, *arguments: object) -> Record:
     return run((sys.executable, str(HERE / "measure_r2r.py"), what, *map(str, arguments)))
 
 
+def reader(chosen: argparse.Namespace) -> str | None:
+    """The language model that reads the instructions, if one does."""
+    if chosen.text_model is None:
+        return "minilm" if find_spec(INSTALLED["minilm"]) is not None else None
+    return None if chosen.text_model == "none" else str(chosen.text_model)
+
+
 def compile_data(chosen: argparse.Namespace, folder: Path) -> Record:
-    """Compiles the public files, or generates houses, as a user would; with the time it took."""
+    """Compiles the public files, or generates houses, as a user would; with the time it took.
+
+    A language model reads on all processors; its processor time is that of all of them."""
     real = chosen.raw is not None and chosen.raw.is_dir()
-    words = ["r2r", "--from", str(chosen.raw)] if real else ["houses", "--houses", str(chosen.houses)]
+    text_model = reader(chosen) if real else None
+    reads = [] if text_model is None else ["--text-model", text_model]
+    words = ["r2r", "--from", str(chosen.raw), *reads] if real else ["houses", "--houses", str(chosen.houses)]
     command = [sys.executable, "-m", "apil.cli", "data", *words, "--out", str(folder)]
     wall, cpu = time.perf_counter(), _children()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, **ONE_THREAD})
     seconds, cpu_seconds = time.perf_counter() - wall, _children() - cpu
     return {
         "world": "public R2R" if real else f"{chosen.houses} generated houses",
+        "text_model": text_model,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "goal": COMPILE,
@@ -93,8 +107,9 @@ def _speed(record: Record, clock: str) -> float:
 
 def table_of(result: Record) -> Table:
     """What was measured, with its goals."""
-    training, title = result["training"], f"{result['compile']['world']}, DAGGER from DETM, desk preset, one thread"
-    table = Table(title=title)
+    training, made = result["training"], result["compile"]
+    read_by = f"read by {made['text_model']}" if made["text_model"] else "unread"
+    table = Table(title=f"{made['world']}, {read_by}, DAGGER from DETM, desk preset, one thread")
     for name in ("", "measured", "goal"):
         table.add_column(name, justify="left" if not name else "right")
     for name, label in LOOPS.items():
@@ -129,6 +144,10 @@ def options() -> argparse.Namespace:
     beside = HERE.parent / ".." / "shared" / "r2r" / "packed"
     raw = Path(os.environ.get("APIL_R2R_RAW", beside))
     parser.add_argument("--raw", type=Path, default=raw, help="the public files; generated houses where missing")
+    parser.add_argument(
+        "--text-model",
+        help="reads the public instructions: minilm (the default where it is installed), a folder, or none",
+    )
     parser.add_argument("--houses", type=int, default=20, help="how many to generate, if there are no public files")
     parser.add_argument("--iterations", type=int, default=20, help="of 100 episodes, in each measurement of speed")
     parser.add_argument("--rounds", type=int, default=3, help="how often speed is measured")
@@ -147,7 +166,8 @@ def measure_all(chosen: argparse.Namespace, console: Console, folder: Path) -> R
     result: Record = {"machine": machine(), "iterations": iterations, "rounds": rounds}
     console.print("making the data")
     result["compile"] = compile_data(chosen, folder)
-    console.print(f"The world: {result['compile']['world']}.")
+    read_by = result["compile"]["text_model"] or "no language model"
+    console.print(f"The world: {result['compile']['world']}; its instructions were read by {read_by}.")
     data = str(folder)
     opened = measure("open", data)
     result["open"] = {**opened, "goal": OPEN, "goal_met": opened["cpu_seconds"] < OPEN}

@@ -153,6 +153,12 @@ def test_a_study_writes_answers_if_asked_to_and_tells_other_code(run: Run, tmp_p
     kept = run(*study, "--keep-old")
     assert kept.code == 0
     assert "1 finished before and kept" in kept.out
+    more = [*small, "--out", "results", "--answers", "--keep-old", "--seeds", "2", "--so-far"]
+    assert "1 of 2 runs" in run(*more).out
+    assert len(list((tmp_path / "results" / "runs").iterdir())) == 1, "nothing is run"
+    none = run(*small, "--out", "other", "--so-far")
+    assert none.code == 2
+    assert "No run in" in none.err
     evaluated = run(*study, "--keep-old", "--episodes", "12")
     assert evaluated.code == 0
     assert "1 trained before and evaluated now" in evaluated.out

@@ -24,6 +24,16 @@ def test_a_config_survives_json() -> None:
     assert RunConfig.from_json(json.loads(json.dumps(_config().to_json()))) == _config()
 
 
+def test_an_optimizer_survives_json_and_is_adam_where_none_is_named() -> None:
+    saved = json.loads(json.dumps(_config(optimizer="muon").to_json()))
+    assert RunConfig.from_json(saved) == _config(optimizer="muon")
+    del saved["optimizer"]
+    assert RunConfig.from_json(saved) == _config()
+    with pytest.raises(ApilError, match="optimizer") as caught:
+        RunConfig.from_json({**saved, "optimizer": 3})
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -46,6 +56,7 @@ def test_a_config_survives_json() -> None:
         ({"threshold": -0.5}, "threshold is -0.5"),
         ({"threshold": float("nan")}, "threshold is nan"),
         ({"expectation": "guess"}, "expectation is 'guess': give monte-carlo or exact"),
+        ({"optimizer": "sgd"}, "optimizer is 'sgd': give adam or muon"),
     ],
 )
 def test_a_setting_out_of_range_is_named(settings: dict[str, Any], message: str) -> None:

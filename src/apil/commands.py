@@ -141,6 +141,8 @@ class Study:
     """Write every question and answer of each run to its answers.jsonl."""
     keep_old: bool = False
     """Keep finished runs that were made by other code."""
+    so_far: bool = False
+    """Run nothing: write the tables, figures and report of the runs that are finished so far."""
     calibration: Path | None = None
     """A file made by `apil calibrate`; overrides the thresholds that ship with apil."""
     data: str = ""

@@ -54,7 +54,7 @@ def mlp(parameters: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
 
 _TINY = torch.finfo(torch.float32).tiny
 _SIDE = 64
-"""Muon is for the matrices of layers; smaller ones, tables of vectors and biases go by Adam."""
+"""Muon is for the matrices of layers and of words; smaller ones, other tables of vectors and biases go by Adam."""
 
 
 class StackedAdam:
@@ -125,7 +125,7 @@ class StackedAdam:
 
 
 def _is_matrix(name: str, value: Tensor) -> bool:
-    """Weights of a layer ('w', 'text.0.f.1.w', 'w1'), large enough; not a table of vectors."""
+    """Weights of a layer ('w', 'text.0.f.1.w', 'w1') and the table of words ('word'), large enough; no other table."""
     return value.dim() == 3 and name.rpartition(".")[2].startswith("w") and min(value.shape[1:]) >= _SIDE
 
 

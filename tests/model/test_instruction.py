@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from apil.config import RunConfig
@@ -21,11 +23,42 @@ from apil.model.instruction import InstructionModel, InstructionSession, Instruc
 from apil.rng import Streams
 from apil.tasks.r2r.task import R2R
 from apil.tasks.r2r.world import World
-from apil.types import Episodes, Observation, Panoramas
+from apil.types import Episodes, Observation, Panoramas, Readings
 
 BATCH = 12
-NO_DROPOUT = {"branch_dropout": 0.0, "word_dropout": 0.0, "view_dropout": 0.0, "distance_weight": 0.0}
+NO_DROPOUT = {
+    "branch_dropout": 0.0,
+    "word_dropout": 0.0,
+    "shown_dropout": 0.0,
+    "view_dropout": 0.0,
+    "mirror": 0.0,
+    "distance_weight": 0.0,
+}
 SMALL = {"width": 16, "heads": 2}
+ALL = 0.9999
+"""A rate at which a few hundred draws leave nothing out, for the seeds of these tests."""
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["unread", "read"])
+def houses_data(request: pytest.FixtureRequest, houses_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Generated houses, without readings and with."""
+    return _with_readings(houses_data, tmp_path_factory.mktemp("read")) if request.param else houses_data
+
+
+def _with_readings(data: Path, folder: Path) -> Path:
+    """The same compiled file with readings at random. Of every fifth episode the mirrored text was not read."""
+    with safe_open(data, framework="pt") as opened:
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
+        about = opened.metadata()
+    lengths = torch.cat([split.tokens_length for split in World.open(data).splits.values()])
+    start = (lengths.cumsum(0) - lengths) * 2
+    chance = torch.Generator().manual_seed(5)
+    tensors["read_rows"] = torch.randint(-127, 128, (2 * int(lengths.sum()), 10), generator=chance).to(torch.int8)
+    tensors["read_scale"] = torch.rand(10, generator=chance) / 60
+    tensors["read_start"] = start
+    tensors["read_mirrored"] = torch.where(torch.arange(len(start)) % 5 > 0, start + lengths, -1)
+    save_file(tensors, folder / data.name, metadata=about)
+    return folder / data.name
 
 
 def _agents(data: Path, query: str = "dagger", teacher: str = "detm", dropout: float = 0.0, **options: Any) -> Agents:
@@ -146,9 +179,13 @@ def _without_the_map(world: World) -> dict[str, Any]:
 def test_panoramas_do_not_know_the_map_nor_the_goals(houses_data: Path) -> None:
     task = R2R(str(houses_data))
     other = _in_world(houses_data, **_without_the_map(task.world))
-    for field in fields(Panoramas):
-        one, two = getattr(task.panoramas, field.name), getattr(other.panoramas, field.name)
-        assert torch.equal(one, two) if isinstance(one, Tensor) else one == two, field.name
+    pairs: list[tuple[Any, Any, str]]
+    pairs = [(task.panoramas, other.panoramas, field.name) for field in fields(Panoramas) if field.name != "read"]
+    if task.panoramas.read is not None:
+        pairs += [(task.panoramas.read, other.panoramas.read, field.name) for field in fields(Readings)]
+    for ours, theirs, name in pairs:
+        one, two = getattr(ours, name), getattr(theirs, name)
+        assert torch.equal(one, two) if isinstance(one, Tensor) else one == two, name
 
 
 def test_the_panorama_of_a_place_not_visited_changes_no_belief(houses_data: Path) -> None:
@@ -177,7 +214,7 @@ def test_identity_and_query_losses_do_not_reach_the_policy(houses_data: Path) ->
     agents = _agents(houses_data, query="apil", teacher="twodifdetm", dropout=0.2)
     episodes = collect(_agents(houses_data, query="bc", teacher="twodifdetm"), 0, BATCH)
     # It makes all weights leaves that gradients can reach.
-    Learner(agents, 1e-3)
+    Learner(agents, 1e-3, muon=False)
     group = agents.queries[0]
     asking = group.part.loss(take(episodes, group.runs))
     assert asking is not None
@@ -234,6 +271,85 @@ def test_the_loss_of_a_batch_is_the_mean_over_its_episodes_asked_steps(houses_da
     torch.testing.assert_close(whole, total / count, atol=1e-5, rtol=0)
 
 
+# In a mirror, and in the dark
+
+
+def _of_each_episode(model: InstructionModel, episodes: Episodes, mirrored: bool = False) -> Tensor:
+    """[n]: the policy loss over the steps of each episode alone."""
+    found = []
+    if mirrored:
+        features = episodes.features.clone()
+        features[..., 2] = -features[..., 2]
+        episodes = replace(episodes, features=features)
+    for number in range(BATCH):
+        own = episodes.asked & (torch.arange(BATCH) == number).view(1, -1, 1)
+        found.append(model.losses(replace(episodes, asked=own), Streams([3]).draws("dropout", 0))[0])
+    return torch.cat(found).detach()
+
+
+def _other_side(task: R2R) -> R2R:
+    """The task in a world of which left and right have changed places: made of tables, without the model's help."""
+    see, back = task.panoramas, torch.tensor([0, 7, 6, 5, 4, 3, 2, 1])
+    words = {word: place for place, word in enumerate(task.world.vocabulary)}
+    swapped = torch.arange(see.words)
+    swapped[[words["left"], words["right"]]] = swapped[[words["right"], words["left"]]]
+    assert see.captions is not None
+    assert see.objects is not None
+    other = replace(
+        see,
+        tokens=swapped[see.tokens],
+        heading=-see.heading % (2 * torch.pi),
+        captions=see.captions[:, back],
+        objects=see.objects[:, back],
+        read=None if see.read is None else replace(see.read, start=see.read.mirrored),
+    )
+    mirrored = R2R.__new__(R2R)
+    mirrored.__dict__.update(task.__dict__ | {"panoramas": other})
+    return mirrored
+
+
+def test_an_episode_in_a_mirror_is_that_of_a_mirrored_world(houses_data: Path) -> None:
+    agents = _agents(houses_data)
+    task = R2R(str(houses_data))
+    episodes = collect(agents, 0, BATCH)
+    plain = _of_each_episode(_model(task), episodes)
+    read = task.panoramas.read
+    known = torch.ones(BATCH, dtype=torch.bool)
+    if read is not None:
+        known = read.mirrored[episodes.features[0, :, 0, 0].long()] >= 0
+        assert 0 < int(known.sum()) < BATCH
+        # What the mirrored world reads of the others is not looked at.
+        read = replace(read, mirrored=read.mirrored.clamp_min(0))
+    beyond = R2R(str(houses_data))
+    beyond.__dict__["panoramas"] = replace(task.panoramas, read=read)
+    mirrored = _of_each_episode(_model(_other_side(beyond)), episodes, mirrored=True)
+    assert float((mirrored - plain).abs().min()) > 1e-5
+    every = _of_each_episode(_model(task, mirror=ALL), episodes)
+    torch.testing.assert_close(every, torch.where(known, mirrored, plain), atol=1e-5, rtol=0)
+    some = _of_each_episode(_model(task, mirror=0.5), episodes)
+    stays = (some - plain).abs() < (some - mirrored).abs()
+    assert 0 < int(stays[known].sum()) < int(known.sum())
+    torch.testing.assert_close(some, torch.where(stays, plain, mirrored), atol=1e-5, rtol=0)
+
+
+def test_a_word_that_is_left_out_is_not_read_either(houses_data: Path) -> None:
+    task = R2R(str(houses_data))
+    see = task.panoramas
+    if see.read is None:
+        return
+    episodes = collect(_agents(houses_data), 0, BATCH)
+    chance = torch.Generator().manual_seed(9)
+    rows = see.read.rows.clone()
+    for start, tokens in zip(see.read.start.tolist(), see.tokens, strict=True):
+        for place in (tokens > 2).nonzero().flatten().tolist():
+            rows[start + place] = torch.randint(-127, 128, (10,), generator=chance).to(torch.int8)
+    other = R2R(str(houses_data))
+    other.__dict__["panoramas"] = replace(see, read=replace(see.read, rows=rows))
+    for rate, same in ((ALL, True), (0.0, False)):
+        one, two = (_of_each_episode(_model(world, word_dropout=rate), episodes) for world in (task, other))
+        assert torch.equal(one, two) == same
+
+
 # What can be seen
 
 
@@ -244,7 +360,7 @@ def test_an_agent_learns_from_any_subset_of_features(houses_data: Path, features
     for name in ("captions", "objects", "rooms"):
         assert any(key.split(".")[0] == name for key in agents.model.policy) == (name in shown)
     before = {name: value.clone() for name, value in weights(agents, 0).items()}
-    Learner(agents, 1e-3).update(collect(agents, 0, BATCH), 0)
+    Learner(agents, 1e-3, muon=False).update(collect(agents, 0, BATCH), 0)
     changed = {name for name, value in weights(agents, 0).items() if not torch.equal(value, before[name])}
     # Generated houses come without word vectors; and who is shown no words has none to look for.
     wordless = not {"captions", "objects"} & set(shown)
@@ -274,7 +390,7 @@ def test_image_features_are_seen_and_learned_from(houses_data: Path) -> None:
         own = _moved(agents, _in_world(houses_data, images=images), features="images")
         found.append(collect(own, 0, BATCH))
         before = own.model.policy["images.w"].clone()
-        Learner(own, 1e-3).update(found[-1], 0)
+        Learner(own, 1e-3, muon=False).update(found[-1], 0)
         assert not torch.equal(before, own.model.policy["images.w"])
     assert not torch.equal(found[0].mean[:, :, 0], found[1].mean[:, :, 0])
 
@@ -282,6 +398,7 @@ def test_image_features_are_seen_and_learned_from(houses_data: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"mirror": 1.0}, "mirror is 1: give a rate from 0 to below 1"),
         ({"features": "captions,smell"}, "There is no feature 'smell': give some of geometry, captions, objects, "),
         ({"features": ""}, "There is no feature ''"),
         ({"width": 15}, "width 15 is not a multiple of heads 2"),

@@ -76,7 +76,7 @@ def test_the_loss_is_the_squared_error_of_the_margin_at_asked_steps(episodes: Ep
 
 def test_training_brings_the_prediction_to_the_margin(episodes: Episodes) -> None:
     agents = _agents(0.5, learning_rate=1e-2)
-    learner = Learner(agents, 1e-2)
+    learner = Learner(agents, 1e-2, muon=False)
     first = float(learner.update(episodes, 0)["query_loss"][0])
     for iteration in range(1, 60):
         last = float(learner.update(episodes, iteration)["query_loss"][0])

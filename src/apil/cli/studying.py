@@ -13,7 +13,7 @@ from apil.cli.training import resolve
 from apil.commands import Calibrate, Study, Train
 from apil.config import RunConfig, positive
 from apil.errors import ApilError
-from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, study_policies, takes_budget
+from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold, study_policies, takes_budget
 
 if TYPE_CHECKING:
     from apil.studies.plan import Cell
@@ -40,9 +40,11 @@ def study(command: Study) -> None:
         if command.task == "r2r":
             calibration["r2r"] = _r2r_thresholds(command, base, queries, out, calibration.get("r2r", {}))
         thresholds = {query: threshold_of(calibration, command.task, query) for query in queries}
+        if command.so_far:  # a policy whose threshold was not found yet has no runs
+            queries = tuple(query for query in queries if thresholds[query] is not None or not needs_threshold(query))
         cells = _study_cells(command, base, queries, thresholds)
         assert command.episodes is not None
-        _run_cells(command, cells, out, command.episodes)
+        cells = _run_cells(command, cells, out, command.episodes)
         known = {query: entry for query, entry in calibration.get(command.task, {}).items() if query in queries}
         _write_report(command, cells, out, known)
     wrote(out, f"open {out / 'report.html'}")
@@ -96,7 +98,7 @@ def _r2r_thresholds(
 
     found = read_json(out / "thresholds.json") if (out / "thresholds.json").exists() else {}
     missing = [q for q in queries if q in THRESHOLD_POLICIES and q not in known and q not in found]
-    if missing:
+    if missing and not command.so_far:
         with progress_bar() as progress:
             bar = progress.add_task(f"calibrating {', '.join(missing)} on detm", total=None)
             found |= calibrate_briefly(
@@ -121,7 +123,7 @@ def own_study(command: Study) -> None:
     for option in fields(Study):
         if option.name not in _OF_THE_COMMAND and getattr(command, option.name) != _usual(option):
             name = option.name.replace("_", "-")
-            raise ApilError(f"--{name} does not go with a study file: set it in {command.task}.")
+            raise ApilError(f"--{name} does not go with a study file: leave it out, or set it in {command.task}.")
     positive("workers", command.workers)
     path = Path(command.task)
     wanted = read_own_study(path)
@@ -146,7 +148,7 @@ def _command_line(command: Study) -> str:
     words = ["apil", "study", command.task]
     for option in fields(Study):
         value = getattr(command, option.name)
-        if option.name not in ("task", "keep_old", "workers") and value != _usual(option):
+        if option.name not in ("task", "keep_old", "so_far", "workers") and value != _usual(option):
             name = "--" + option.name.replace("_", "-")
             many = value if isinstance(value, tuple) else [] if value is True else [value]
             words += [name, *map(str, many)]
@@ -158,8 +160,8 @@ def _usual(option: Field[Any]) -> Any:
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
-def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> None:
-    """Runs what is not finished of a study."""
+def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> list[Cell]:
+    """Runs what is not finished of a study; returns the runs to report of."""
     from apil.studies.engine import run_cells, standing, work_of
 
     now = standing(cells, out / "runs", episodes)
@@ -168,6 +170,11 @@ def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> N
             f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code or versions than these "
             f"({now.other_code[0].folder}, ...): remove them, choose another --out, or mix them with --keep-old."
         )
+    if command.so_far:
+        print(f"{len(now.finished)} of {len(cells)} runs in {out / 'runs'} are finished")
+        if not now.finished:
+            raise ApilError(f"No run in {out / 'runs'} is finished: leave --so-far out to make them.")
+        return now.finished
     print(
         f"{len(cells)} runs in {out / 'runs'}: {len(now.finished)} finished before and kept, "
         f"{len(now.trained)} trained before and evaluated now, {len(now.begun)} begun and gone on with, "
@@ -195,6 +202,7 @@ def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> N
         )
         progress.update(bar, completed=max(1, work_of(now.todo)))
     print("Writing tables, figures and the report")
+    return cells
 
 
 def _study_base(command: Study) -> RunConfig:
