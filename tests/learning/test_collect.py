@@ -8,11 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+import apil
 from apil.config import RunConfig
+from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Acting, Agents, collect
 from apil.query import QUERY_POLICIES
-from apil.types import Episodes
+from apil.query.rules import Coin
+from apil.query.scored import scored
+from apil.types import Belief, Episodes
 
 _SIZE = 5
 
@@ -124,3 +128,34 @@ def test_another_iteration_or_prefix_is_another_batch_and_the_same_is_the_same()
     assert torch.equal(batch.mean, same.mean)
     assert not torch.equal(batch.features, later.features)
     assert not torch.equal(batch.features, other.features)
+
+
+@pytest.mark.parametrize(
+    ("decide", "told"),
+    [
+        (lambda belief, luck: belief.mean.amax(-1), r"\[1, 4\] of type torch.float32 where decisions are due"),
+        (lambda belief, luck: (luck < 0.5).unsqueeze(-1), r"\[1, 4, 1\] of type torch.bool where decisions are due"),
+        (lambda belief, luck: True, "returned True where decisions are due"),
+    ],
+)
+@pytest.mark.parametrize("beside", [(), ("dagger",)])
+def test_a_query_policy_that_does_not_decide_is_named(decide: Any, told: str, beside: tuple[str, ...]) -> None:
+    class Undecided(Coin):
+        def ask(self, belief: Belief, luck: Tensor) -> Any:
+            return decide(belief, luck)
+
+    apil.register_query_policy("undecided", lambda setup: Undecided(torch.ones(1)))
+    try:
+        with pytest.raises(ApilError, match=f"query policy 'undecided' returned .*{told.removeprefix('returned ')}"):
+            collect(build([_config(query) for query in ("undecided", *beside)]), 0, 4)
+    finally:
+        QUERY_POLICIES.forget("undecided")
+
+
+def test_a_score_of_another_shape_is_named() -> None:
+    apil.register_query_policy("wide", scored(lambda belief: belief.mean))
+    try:
+        with pytest.raises(ApilError, match=r"'wide': its score is a tensor \[1, 4, 2\], expected \[1, 4\]"):
+            collect(build([_config("wide")]), 0, 4)
+    finally:
+        QUERY_POLICIES.forget("wide")

@@ -169,7 +169,8 @@ class Unsure(Mine):
         (Unsure, "executes_answer is 'yes'; expected True or False"),
         (dict, "its factory raised TypeError"),
         (lambda setup: None, "its factory returned NoneType, which has no 'executes_answer'"),
-        (scored(lambda belief: belief.mean), r"ask returned a tensor \[3, 16, 3\]|it raised RuntimeError"),
+        (scored(lambda belief: belief.mean), r"its score is a tensor \[3, 16, 3\], expected \[3, 16\]"),
+        (scored(lambda belief: belief.mean.amax(-1) * float("nan")), "its score is NaN at step 0"),
     ],
     ids=lambda value: getattr(value, "__name__", "") if callable(value) else None,
 )

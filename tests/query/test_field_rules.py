@@ -9,15 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from toy_environments import Shows
 
+import apil
 from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, Step, collect
 from apil.query import QUERY_POLICIES
 from apil.query.protocol import QuerySetup
+from apil.query.safety import discrepancy
 from apil.query.scored import ScoredPolicy
 from apil.rng import Streams
+from apil.tasks import from_gymnasium
+from apil.teachers import Team
 from apil.types import ActionBox, Belief, Episodes
 
 
@@ -248,6 +254,34 @@ def test_thriftydagger_learns_the_discounted_chance_of_success() -> None:
     loss = policy.loss(episodes)
     assert loss is not None
     assert float(loss.loss[0]) == pytest.approx(expected / 6, rel=1e-4)
+
+
+# Continuous actions.
+
+
+_BOX = ActionBox(torch.tensor([-2.0, 0.0]), torch.tensor([2.0, 10.0]))
+
+
+def test_the_discrepancy_of_continuous_actions_is_that_of_the_scaled_mean_action() -> None:
+    # Mean actions (0, 5) and, beyond the box, (2, 10); the last two numbers are deviations.
+    mean = torch.tensor([[0.0, 0.0, 0.3, 0.3], [1.5, 1.2, 0.3, 0.3]])
+    answer = torch.tensor([[1.0, 10.0], [2.0, 7.5]])
+    torch.testing.assert_close(discrepancy(mean, answer, _BOX), torch.tensor([0.5**2 + 1.0**2, 0.5**2]))
+
+
+def _reach() -> Any:
+    """A place in a square, to be led to the middle of it by steps of two numbers."""
+    space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    make = lambda: Shows(space, action_space=spaces.Box(_BOX.low.numpy(), _BOX.high.numpy()))  # noqa: E731
+    return from_gymnasium(make, distance=lambda env: float(np.abs(env.observation).max()), horizon=4, name="reach")
+
+
+@pytest.mark.parametrize("query", ["variance", "rnd", "safedagger", "lazydagger", "ensembledagger", "thriftydagger"])
+def test_rules_for_both_kinds_of_actions_train_where_an_action_has_two_numbers(query: str) -> None:
+    team = Team({"one": lambda seen, rng: np.clip([-seen[0], 5 - seen[1]], [-2, 0], [2, 10])})
+    options: dict[str, Any] = {} if query in ("variance", "rnd") else {"query_options": {"warm": 1}}
+    trained = apil.train(_reach(), team, query, iterations=3, batch=3, budget=0.3, log_every=1, **options)
+    assert all(math.isfinite(row["query_loss"]) for row in trained.rows if row.get("query_loss") is not None)
 
 
 # What a rule refuses.

@@ -163,6 +163,19 @@ def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
         apil.train(task, LEANS, "bc", folder=tmp_path / "run", seed=1, **SMALL)
 
 
+@pytest.mark.parametrize(
+    ("task", "teacher", "settings", "message"),
+    [
+        ("maze", LEANS, {}, "'maze' is no task"),
+        (None, lambda seen, rng: 1, {}, "is no teacher: put scripts and policies into a team"),
+        (None, LEANS, {"itterations": 3}, "Unknown setting 'itterations'. Did you mean 'iterations'"),
+    ],
+)
+def test_what_cannot_be_trained_with_is_told(task: Any, teacher: Any, settings: Any, message: str) -> None:
+    with pytest.raises(ApilError, match=message):
+        apil.train(task or _pole(), teacher, "bc", **settings)
+
+
 class Spots(gymnasium.Env[Any, Any]):
     """Shows a bright left or right half; the right action is the bright side."""
 

@@ -297,6 +297,28 @@ def test_spaces_that_cannot_be_used_are_named() -> None:
     assert from_gymnasium(lambda: gymnasium.make("CartPole-v1"), distance="steps").horizon == 500
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"distance": None}, "distance is None: give a function .* 'success' .* 'steps' .* 'return'"),
+        ({"distance": 3}, "distance is 3: give a function of the environment"),
+        ({"make_env": "CartPole-v1"}, "make_env is 'CartPole-v1': give a function that makes an environment"),
+        ({"make_env": lambda: None}, "make_env returned None: expected a gymnasium.Env"),
+        ({"make_env": lambda: gymnasium.make("Nowhere-v0")}, "make_env raised NameNotFound"),
+        ({"horizon": -1}, "horizon is -1: give a whole number"),
+        ({"batch": 0}, "batch is 0: give a whole number"),
+        ({"success_distance": -1.0}, "success_distance is -1.0: give a distance"),
+        ({"valid_actions": "all"}, "valid_actions is 'all': give a function"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_told(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ApilError, match=message) as caught:
+        from_gymnasium(**{"make_env": Corridor, "distance": "success", "horizon": 3, **arguments})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ApilError, match="distance is None"):
+        from_gymnasium(Corridor, horizon=3)
+
+
 def test_the_same_seed_and_iteration_begin_the_same_episodes() -> None:
     task = from_gymnasium(lambda: gymnasium.make("Pendulum-v1"), distance=lambda env: 1.0)
     first = task.reset(_draws(2, 3), 2).features

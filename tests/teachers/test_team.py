@@ -212,6 +212,8 @@ def test_a_member_that_raises_is_named() -> None:
         (lambda: Team({}), "at least one member"),
         (lambda: Team({"a+b": "first"}), "cannot be a member's name"),
         (lambda: Team({"a": "frist"}), "Unknown simulated teacher 'frist'. Did you mean 'first'"),
+        (lambda: Team(["first"]), "'first' has no name: give a dict of names and scripts, or Member records"),  # type: ignore[list-item]
+        (lambda: NoisyDistance(lambda seen, rng: 1), "is no teacher: put scripts and policies into a team"),  # type: ignore[arg-type]
         (lambda: Team({"a": 5}), "'5' cannot teach: give a callable"),
         (lambda: Team([Member("a", "first", weight=-1)]), "weight of 'a' is -1"),
         (lambda: Team([Member("a", "first", cost=math.nan)]), "cost of 'a' is nan"),

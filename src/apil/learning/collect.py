@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from apil.errors import ApilError
 from apil.learning.ask import AnswerLog, Guard, TeacherError
 from apil.learning.group import Group, take
 from apil.model.protocol import Model
@@ -164,11 +165,26 @@ def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> list[Gr
 def _ask(queries: Sequence[Group[QuerySession]], belief: Belief, luck: Tensor) -> Tensor:
     """[runs, episodes] bool: every query policy decides for its own runs."""
     if len(queries) == 1:
-        return queries[0].part.ask(belief, luck)
+        return _decisions(queries[0], belief, luck)
     asked = torch.empty_like(luck, dtype=torch.bool)
     for group in queries:
-        asked[group.runs] = group.part.ask(take(belief, group.runs), luck[group.runs])
+        asked[group.runs] = _decisions(group, take(belief, group.runs), luck[group.runs])
     return asked
+
+
+def _decisions(group: Group[QuerySession], belief: Belief, luck: Tensor) -> Tensor:
+    """What one query policy decides; anything else than decisions is refused."""
+    try:
+        found = group.part.ask(belief, luck)
+    except ApilError as error:
+        raise ApilError(f"The query policy '{group.name}': {error}") from error
+    if isinstance(found, Tensor) and found.dtype == torch.bool and found.shape == luck.shape:
+        return found
+    told = f"a tensor {list(found.shape)} of type {found.dtype}" if isinstance(found, Tensor) else f"{found!r:.60}"
+    raise ApilError(
+        f"The query policy '{group.name}' returned {told} where decisions are due: expected a tensor "
+        f"{list(luck.shape)} of type torch.bool; apil.check_query_policy says more."
+    )
 
 
 def _answer(

@@ -150,11 +150,14 @@ def _walk(name: str, policy: QueryPolicy, runs: int) -> list[Any]:
             for t in range(_HORIZON):
                 belief = _belief(runs, t)
                 decisions.append(session.ask(belief, _draw(runs, f"luck{t}", _EPISODES)))
+                for score in getattr(session, "scores", [])[-1:]:
+                    if bool(score.isnan().any()):
+                        raise ApilError(f"its score is NaN at step {t}; expected a number in every state")
                 if isinstance(session, Listener):
                     answered = decisions[-1] if _is_bool(decisions[-1]) else torch.ones(runs, _EPISODES) > 0
                     session.hear(belief, _answer(runs, t), answered)
-        except ApilError:
-            raise
+        except ApilError as error:
+            raise _wrong(name, str(error).removesuffix(".")) from error
         except Exception as error:
             raise _wrong(name, f"it raised {type(error).__name__} when asked: {error}") from error
     return decisions

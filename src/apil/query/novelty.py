@@ -62,7 +62,7 @@ class NoveltyOrRisk:
         if not 0 < gamma <= 1:
             raise ApilError(f"gamma of the query policy 'thriftydagger' is {gamma:g}: give a discount from 0 to 1.")
         self._network = query_network(setup, "thriftydagger")
-        self._gamma = gamma
+        self._gamma, self._box = gamma, setup.box
         self.parameters = self._network.parameters
         runs = len(setup.thresholds)
         self._recent = torch.zeros(runs, 2, _RECENT)
@@ -90,7 +90,7 @@ class NoveltyOrRisk:
 
     def hands_back(self, belief: Belief, score: Tensor, answer: Answer) -> Tensor:
         """Where the agent agrees with the teacher as much as on average and the risk is below its median."""
-        agrees = discrepancy(belief.mean, answer.action) < self._usual_discrepancy()
+        agrees = discrepancy(belief.mean, answer.action, self._box) < self._usual_discrepancy()
         return agrees & (self._seen[-1][:, 1] < self._usual_risk)
 
     def _usual_discrepancy(self) -> Tensor:
@@ -115,7 +115,7 @@ class NoveltyOrRisk:
     def _remember(self, episodes: Episodes) -> None:
         """Keeps novelty and risk of the states where the agent had control, that of each switch included."""
         asked = episodes.asked
-        apart = torch.where(asked, discrepancy(episodes.mean, episodes.action), 0.0).double()
+        apart = torch.where(asked, discrepancy(episodes.mean, episodes.action, self._box), 0.0).double()
         self._apart.mul_(0.99).add_(torch.stack([apart.sum((1, 2)), asked.sum((1, 2)).double()], -1))
         if not self._seen:
             return

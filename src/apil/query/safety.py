@@ -18,20 +18,22 @@ from apil.query.gates import gate_of
 from apil.query.network import query_network
 from apil.query.protocol import QueryLoss, QuerySetup
 from apil.query.scored import HandBack, ScoredPolicy, ScoreStep
-from apil.types import Episodes
+from apil.types import ActionBox, Episodes
 
 WARM = 20
 """Batches of full teaching at the start."""
 
 
-def discrepancy(mean: Tensor, action: Tensor) -> Tensor:
-    """How far the mean policy is from a teacher's action: 1 - pi(a* | s), or the squared distance of mean actions.
+def discrepancy(mean: Tensor, action: Tensor, box: ActionBox | None) -> Tensor:
+    """How far the mean policy is from a teacher's action: 1 - pi(a* | s), or the squared distance to the mean action.
 
-    mean [..., A] and action [...] for discrete actions; both [..., dimensions] for continuous ones.
+    mean [..., A] and action [...] for discrete actions. For continuous ones mean [..., 2n] and action [..., n]; every
+    number of an action runs from -1 to 1 over its range here, and the mean action is clipped to the box.
     """
-    if action.dim() == mean.dim():
-        return (mean - action).square().sum(-1)
-    return 1.0 - mean.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    if box is None:
+        return 1.0 - mean.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    expected = mean[..., : action.shape[-1]].clamp(-1.0, 1.0)
+    return (expected - box.scaled(action)).square().sum(-1)
 
 
 class PredictedUnsafe:
@@ -41,7 +43,7 @@ class PredictedUnsafe:
         if not deviation > 0:
             raise ApilError(f"deviation of the query policy '{name}' is {deviation:g}: give a number above 0.")
         self._network = query_network(setup, name)
-        self._deviation = deviation
+        self._deviation, self._box = deviation, setup.box
         self.parameters = self._network.parameters
         self.memory: Parameters = {}
 
@@ -52,7 +54,7 @@ class PredictedUnsafe:
 
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Cross-entropy against 1[discrepancy > deviation], summed over asked steps, averaged over episodes."""
-        unsafe = discrepancy(episodes.mean, episodes.action) > self._deviation
+        unsafe = discrepancy(episodes.mean, episodes.action, self._box) > self._deviation
         logits = self._network.over_episodes(episodes)
         likelihood = logits.log_softmax(-1).gather(-1, unsafe.long().unsqueeze(-1)).squeeze(-1)
         loss = -torch.where(episodes.asked, likelihood, 0.0).sum((1, 2)) / episodes.asked.shape[1]
@@ -79,12 +81,12 @@ def lazydagger(setup: QuerySetup, *, deviation: float = 0.5, release: float = 0.
             f"release of 'lazydagger' is {release:g}: give a number above 0, up to deviation ({deviation:g})."
         )
     score = PredictedUnsafe(setup, "lazydagger", deviation)
-    return ScoredPolicy(score, gate_of(setup), agreement(release), warm=warm, runs=len(setup.thresholds))
+    return ScoredPolicy(score, gate_of(setup), agreement(release, setup.box), warm=warm, runs=len(setup.thresholds))
 
 
-def agreement(release: float) -> HandBack:
+def agreement(release: float, box: ActionBox | None) -> HandBack:
     """Control goes back where the answer is within `release` of the mean policy."""
-    return lambda belief, score, answer: discrepancy(belief.mean, answer.action) < release
+    return lambda belief, score, answer: discrepancy(belief.mean, answer.action, box) < release
 
 
 class DoubtOrDiscrepancy:

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from apil.errors import ApilError
 from apil.nn import Parameters
 from apil.query.gates import Gate, OpenGate, gate_of
 from apil.query.protocol import QueryLoss, QuerySetup
@@ -110,6 +111,10 @@ class ScoredSession:
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """The decisions in the states of one step."""
         score = self._step(belief)
+        if score.shape != luck.shape:
+            raise ApilError(
+                f"its score is a tensor {list(score.shape)}, expected {list(luck.shape)}: a number for each episode"
+            )
         self.scores = [*self.scores, score] if self._keep else [score]
         fired = self._gate(score, luck)
         return fired if self._warm is None else fired | self._warm

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from apil.config import RunConfig
-from apil.errors import ApilError
+from apil.errors import ApilError, unknown_name
 from apil.learning.build import Parts
 from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
@@ -17,7 +17,7 @@ from apil.runs.files import read_rows
 from apil.runs.store import load_config, load_run
 from apil.runs.train import resume_run, start_run
 from apil.tasks.protocol import Task
-from apil.teachers.protocol import Teacher
+from apil.teachers.protocol import Teacher, require_teacher
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,15 @@ def train(
     run is written there; the same call again goes on where it stopped, or just loads what is finished. Such a folder
     names parts that only your program has: `load_run` and `resume_run` need them as `Parts`.
     """
+    if not callable(getattr(task, "reset", None)):
+        raise ApilError(
+            f"{str(task)[:60]!r} is no task: give one of apil.tasks.from_gymnasium, or Maze() and the like."
+        )
+    require_teacher(teacher)
+    known = [each.name for each in fields(RunConfig)]
+    for name in settings:
+        if name not in known:
+            raise unknown_name("setting", name, known)
     config = RunConfig(
         **{
             "task": task.name,

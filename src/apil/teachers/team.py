@@ -80,6 +80,11 @@ class Team:
             members = [Member(name, policy) for name, policy in members.items()]
         if not members:
             raise ApilError("A team needs at least one member.")
+        for member in members:
+            if not isinstance(member, Member):
+                raise ApilError(
+                    f"{str(member)[:60]!r} has no name: give a dict of names and scripts, or Member records."
+                )
         for name, value, known in (
             ("selection rule", selection, ("episode", "query")),
             ("turn", turn, ("draw", "rotate")),

@@ -11,7 +11,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.rng import Draws
 from apil.teachers.committee import Committee
-from apil.teachers.protocol import Session, Teacher, costs_of, may_miss_distances, told_end
+from apil.teachers.protocol import Session, Teacher, costs_of, may_miss_distances, require_teacher, told_end
 from apil.types import Answer, Observation, Reference
 
 
@@ -46,6 +46,7 @@ class NoisyDistance:
     """The probability that a distance is not told."""
 
     def __post_init__(self) -> None:
+        require_teacher(self.teacher)
         for name in ("noise", "quantum"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ApilError(f"{name} is {getattr(self, name):g}: give a number from 0 up.")
@@ -117,6 +118,7 @@ class NoisyIdentity:
     """The probability that the identity told is wrong; no effect on a single teacher."""
 
     def __post_init__(self) -> None:
+        require_teacher(self.teacher)
         _share("rate", self.rate)
 
     @property
@@ -169,6 +171,9 @@ class Anonymous:
     teacher: Teacher
     name: str = "someone"
     """Of the shared identity."""
+
+    def __post_init__(self) -> None:
+        require_teacher(self.teacher)
 
     @property
     def members(self) -> tuple[str, ...]:

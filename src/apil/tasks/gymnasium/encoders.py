@@ -29,7 +29,13 @@ class FromFeatures(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[n, F] -> [n, S]"""
-        state: Tensor = self.encoder(self._layout.structured(features))
+        try:
+            state: Tensor = self.encoder(self._layout.structured(features))
+        except (RuntimeError, TypeError, KeyError) as error:
+            line = str(error).splitlines()[0] if str(error) else "no message"
+            raise ApilError(
+                f"The encoder {type(self.encoder).__name__} raised {type(error).__name__}: {line}"
+            ) from error
         if not isinstance(state, Tensor) or state.dim() != 2 or state.shape[0] != features.shape[0]:
             told = list(state.shape) if isinstance(state, Tensor) else type(state).__name__
             raise ApilError(

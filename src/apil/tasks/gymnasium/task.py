@@ -158,7 +158,7 @@ class GymnasiumTask:
 def from_gymnasium(
     make_env: MakeEnv,
     *,
-    distance: Distance | Derived,
+    distance: Distance | Derived | None = None,
     horizon: int | None = None,
     valid_actions: ValidActions | None = None,
     encoder: Encoder = "auto",
@@ -175,7 +175,8 @@ def from_gymnasium(
         make_env: makes one environment; called once for each episode of a batch, in its own process if asynchronous.
         distance: d(s), a function of the environment (an `Episode`: the environment itself is `unwrapped`, and it tells
             `observation`, `info`, `reward`, `total`, `steps`), at least 0, and 0 at the goal; or the name of one that
-            needs no knowledge of the task: 'success', 'steps' or 'return' (with `best_return`).
+            needs no knowledge of the task: 'success', 'steps' or 'return' (with `best_return`). Without one there is an
+            error that offers these.
         horizon: T; the environment's own time limit if not given.
         valid_actions: a function of the environment that returns a truth value for each action; info['action_mask'] if
             not given, and all actions where there is none.
@@ -191,7 +192,8 @@ def from_gymnasium(
     """
     if vectorise not in ("sync", "async"):
         raise ApilError(f"vectorise is {vectorise!r}: give sync or async.")
-    probe = make_env()
+    _check_arguments(make_env, distance, valid_actions, horizon, batch, success_distance)
+    probe = _made(make_env)
     try:
         name = name or name_of(probe)
         actions = Actions(probe.action_space, name)
@@ -199,7 +201,7 @@ def from_gymnasium(
         horizon = horizon or _time_limit(probe, name)
     finally:
         probe.close()
-    measure = derived(distance, horizon, best_return) if isinstance(distance, str) else distance
+    measure = distance if callable(distance) else derived(str(distance), horizon, best_return)
     discrete = actions.count if actions.box is None else 0
 
     def make() -> Episode:
@@ -217,6 +219,42 @@ def from_gymnasium(
         success_distance=success_distance,
         batch=batch,
     )
+
+
+def _check_arguments(
+    make_env: Any, distance: Any, valid_actions: Any, horizon: Any, batch: Any, success_distance: float
+) -> None:
+    """Refuses what cannot be meant, before an environment is made."""
+    if not callable(make_env):
+        raise ApilError(
+            f"make_env is {make_env!r:.60}: give a function that makes an environment, for example "
+            "lambda: gymnasium.make('CartPole-v1')."
+        )
+    if not callable(distance) and not isinstance(distance, str):
+        raise ApilError(
+            f"distance is {distance!r:.60}: give a function of the environment, 0 at the goal, or one that needs no "
+            "knowledge of the task: 'success' (APIL then learns where it fails, not where it gets stuck), 'steps' "
+            "(for tasks that are about lasting), 'return' (with best_return)."
+        )
+    if valid_actions is not None and not callable(valid_actions):
+        raise ApilError(f"valid_actions is {valid_actions!r:.60}: give a function of the environment.")
+    for what, value in (("horizon", horizon), ("batch", batch)):
+        if not (value is None and what == "horizon") and not (isinstance(value, int | np.integer) and value >= 1):
+            raise ApilError(f"{what} is {value!r:.60}: give a whole number from 1 up.")
+    if not success_distance >= 0:
+        raise ApilError(f"success_distance is {success_distance!r}: give a distance from 0 up.")
+
+
+def _made(make_env: MakeEnv) -> gymnasium.Env[Any, Any]:
+    """An environment; what goes wrong names the function."""
+    try:
+        env: Any = make_env()
+    except Exception as error:
+        told = str(error).splitlines()[0] if str(error) else "no message"
+        raise ApilError(f"make_env raised {type(error).__name__}: {told}") from error
+    if not isinstance(env, gymnasium.Env):
+        raise ApilError(f"make_env returned {env!r:.60}: expected a gymnasium.Env.")
+    return env
 
 
 def _time_limit(env: gymnasium.Env[Any, Any], name: str) -> int:
