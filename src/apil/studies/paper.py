@@ -160,8 +160,9 @@ READINGS = (
         "The paper's agent is given the panoramic view of its location, through the transformer of HANNA, which takes "
         "image features. Here the agent reads words instead, unless it is given image features: captions and objects "
         "of each of eight directions and the kind of room, with the geometry of the exits. Its state encoder is a "
-        "transformer after HANNA's, too, but smaller. So the numbers compare with each other, and with the paper's "
-        "only as far as words stand in for pictures.",
+        "transformer after HANNA's, too, but smaller. Where the data were compiled with a language model, that has "
+        "read the instructions, and knows more of English than the paper's agent did. So the numbers compare with each "
+        "other, and with the paper's only as far as words stand in for pictures.",
         ("r2r",),
     ),
     Reading(
@@ -202,6 +203,13 @@ READINGS = (
         "The distance is learned beside the policy",
         "The paper's state encoder learns from the policy loss alone. Here, unless a run sets distance_weight to 0, it "
         "also learns to predict the distance that the teachers tell with every answer, whoever asks.",
+        ("r2r",),
+    ),
+    Reading(
+        "Agents of the desk preset are still unsure",
+        "The preset has a hundredth of the paper's iterations, with dropout. An agent that has not learned which way "
+        "leads to the goal spreads its bets, and most of what it takes for a teacher's own variation, the intrinsic "
+        "uncertainty, is that. The order of the teachers can be compared with the paper's, the size cannot.",
         ("r2r",),
     ),
     Reading(
