@@ -73,10 +73,13 @@ def test_a_policy_without_a_threshold_cannot_be_calibrated(query: str) -> None:
         calibrate(_BASE, (query,), 1)
 
 
-def test_a_threshold_within_one_run_asks_about_as_often_as_apil() -> None:
-    """Scores fall while an agent learns, and a fixed threshold changes what it learns from: the rates agree roughly."""
+def test_a_threshold_found_briefly_asks_about_as_often_as_apil() -> None:
+    """The rate that is told is that of a run with the threshold, and near the target."""
     base = RunConfig("maze", "detm", "apil", iterations=200, batch=16, epsilon=0.0)
-    found = calibrate_briefly(base, ["intrun", "behvun", "extrun", "random"], workers=1)
+    told: list[tuple[int, int]] = []
+    found = calibrate_briefly(base, ["intrun", "behvun", "extrun", "random"], 1, lambda *at: told.append(at))
+    assert told[-1][0] == told[-1][1]
+    assert told == sorted(told)
     target = found["random"]["target"]
     assert found["behvun"]["threshold"] == found["intrun"]["threshold"]
     assert found["extrun"]["threshold"] == UNCALIBRATED["extrun"]
@@ -85,4 +88,5 @@ def test_a_threshold_within_one_run_asks_about_as_often_as_apil() -> None:
     trainer.train()
     rows = trainer.rows[0]
     rate = sum(row["query_rate"] * row["steps"] for row in rows) / sum(row["steps"] for row in rows)
+    assert rate == pytest.approx(found["intrun"]["query_rate"])
     assert abs(rate - target) < 0.15

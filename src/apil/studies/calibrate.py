@@ -27,6 +27,9 @@ personae act nearly alike, and with 0.005 most runs on GRID never ask a first qu
 SAME_FOR_ONE = {"behvun": "intrun"}
 """With one teacher behavioural uncertainty is the intrinsic one: the same policy, found by the same search."""
 _ROUNDS, _POINTS = 3, 8
+_BRIEF_ROUNDS = 4
+_ON_PAR = 0.1
+"""A brief search ends with a rate that differs from the target by at most this share of it."""
 
 
 def calibrate(
@@ -113,22 +116,28 @@ def calibrate_briefly(
 ) -> dict[str, dict[str, Any]]:
     """Thresholds on tasks whose runs are too long to search among many, in runs of a fifth of the length with DETM.
 
-    One run of APIL gives the target rate. Then each policy trains once with that rate as its budget, and its threshold
-    is the one that this share of all its scores lies above.
+    One run of APIL gives the target rate. Then each policy trains once with that rate as its budget; the threshold that
+    this share of all its scores lies above is where a search begins. For a threshold changes what is learned from, and
+    a policy that learns its scores from answers may fall silent for good: what counts is the rate of a run of its own.
     """
     short = replace(
         base, teacher="detm", iterations=max(1, base.iterations // 5), seed=FIRST_SEED, weights=None, answers=False
     )
     searched = sorted({SAME_FOR_ONE.get(query, query) for query in queries} - {"random", *UNCALIBRATED})
-    total = 1 + len(searched)
+    total = 1 + len(searched) * (1 + _BRIEF_ROUNDS)
     target = _rates(short, "apil", [None], 1)[0]
     progress(1, total)
-    found: dict[str, float] = {}
     with ProcessPoolExecutor(max(1, workers), multiprocessing.get_context("spawn")) as pool:
         budgets = [replace(short, query=query, threshold=None, budget=target) for query in searched]
-        for query, threshold in zip(searched, pool.map(_threshold_for_budget, budgets), strict=True):
-            found[query] = threshold
-            progress(1 + len(found), total)
+        starts = dict(zip(searched, pool.map(_threshold_for_budget, budgets), strict=True))
+        tried: dict[str, dict[float, float]] = {query: {} for query in searched}
+        for done in range(1, 1 + _BRIEF_ROUNDS):
+            progress(1 + done * len(searched), total)
+            wanted = [(query, value) for query in searched for value in _next(tried[query], starts[query], target)]
+            configs = [replace(short, query=query, threshold=value) for query, value in wanted]
+            for (query, value), rate in zip(wanted, pool.map(_rate, configs), strict=True):
+                tried[query][value] = rate
+    progress(total, total)
     setting = f"DETM, 1 seed ({FIRST_SEED}), {short.iterations} iterations"
     results: dict[str, dict[str, Any]] = {}
     for query in queries:
@@ -138,9 +147,36 @@ def calibrate_briefly(
         elif query == "random":
             results[query] = {"threshold": target, "target": target, "how": f"APIL's query rate ({setting})."}
         else:
-            how = f"{target:.1%} of the scores of a run that asked at this rate, APIL's, lie above ({setting})."
-            results[query] = {"threshold": found[SAME_FOR_ONE.get(query, query)], "target": target, "how": how}
+            rates = tried[SAME_FOR_ONE.get(query, query)]
+            threshold = min(sorted(rates), key=lambda value: abs(rates[value] - target))
+            rate = rates[threshold]
+            how = f"Query rate {rate:.4f}, APIL's {target:.4f} ({setting}); {len(rates)} thresholds tried."
+            results[query] = {"threshold": threshold, "query_rate": rate, "target": target, "how": how}
     return results
+
+
+def _next(tried: dict[float, float], start: float, target: float) -> list[float]:
+    """The two thresholds to try next, given the rates of those tried; none where one of them is on par."""
+    if not tried:
+        values = [start, 0.8 * start]
+    elif min(abs(rate - target) for rate in tried.values()) <= _ON_PAR * target:
+        return []
+    else:
+        low = max((value for value, rate in tried.items() if rate > target), default=0.0)
+        high = min((value for value, rate in tried.items() if rate <= target and value > low), default=math.inf)
+        if low and high < math.inf:
+            values = [low + (high - low) / 3, low + 2 * (high - low) / 3]
+        else:
+            values = [1.15 * low, 1.35 * low] if low else [0.7 * high, 0.5 * high]
+    return [value for value in (float(f"{value:.4g}") for value in values) if value not in tried]
+
+
+def _rate(config: RunConfig) -> float:
+    """The query rate over a whole run."""
+    trainer = Trainer([config])
+    trainer.train()
+    rows = trainer.rows[0]
+    return float(sum(row["query_rate"] * row["steps"] for row in rows) / sum(row["steps"] for row in rows))
 
 
 def _threshold_for_budget(config: RunConfig) -> float:

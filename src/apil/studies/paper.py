@@ -221,7 +221,7 @@ READINGS = (
     Reading(
         "Thresholds on R2R",
         "They are found on DETM, in runs of a fifth of the length, so that a rule asks about as often as APIL, and "
-        "hold for all teachers. Runs are too long to search among many, so each threshold is found within one run. "
+        "hold for all teachers. Runs are too long to search among many, so each is found in a few short ones. "
         "What was found is listed above.",
         ("r2r",),
     ),
