@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,58 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     assert len(answers) == 20 * 8, "but what was answered is written"
     resume_run(folder, iterations=None, progress=quiet)
     assert list(folder.glob("checkpoint-00000050.json"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes under /proc")
+def test_workers_end_with_the_study_that_started_them(tmp_path: Path) -> None:
+    """Another study may go on with the same folders at once: nobody else must be writing there."""
+    words = [
+        "study",
+        "grid",
+        "--iterations",
+        "100000",
+        "--seeds",
+        "1",
+        "--teachers",
+        "detm",
+        "twodifdetm",
+        "--queries",
+        "apil",
+        "--workers",
+        "2",
+        "--out",
+    ]
+    command = [sys.executable, "-m", "apil.cli", *words, str(tmp_path / "study")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(list(tmp_path.glob("study/runs/*/metrics.jsonl"))) < 2:
+        assert process.poll() is None
+        time.sleep(0.05)
+    workers = [pid for pid in _children(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 60
+    while any(_alive(pid) for pid in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat after the name of the program: its state, its parent, and so on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if _stat(int(path.name))[1] == str(parent):
+                found.append(int(path.name))
+    return found
+
+
+def _alive(pid: int) -> bool:
+    """Whether it runs; who has ended but was not waited for counts as gone."""
+    with suppress(OSError):
+        return _stat(pid)[0] != "Z"
+    return False

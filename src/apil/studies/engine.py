@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import multiprocessing
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Empty
+from threading import Thread
 from typing import Any
 
 from apil.config import RunConfig
@@ -191,6 +193,15 @@ def _listen(queue: Any) -> None:
     global _queue
     _queue = queue
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose study was killed ends too: another study may go on with the same folders at once."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, due: Due) -> None:
