@@ -96,7 +96,9 @@ def _r2r_thresholds(
     from apil.runs.files import read_json, write_json
     from apil.studies.calibrate import calibrate_briefly
 
-    found = read_json(out / "thresholds.json") if (out / "thresholds.json").exists() else {}
+    # What a smaller study in this folder does not need is kept here for a larger one; thresholds.json is the report's.
+    file = out / "calibration.json"
+    found = read_json(file) if file.exists() else {}
     missing = [q for q in queries if q in THRESHOLD_POLICIES and q not in known and q not in found]
     if missing and not command.so_far:
         with progress_bar() as progress:
@@ -104,7 +106,7 @@ def _r2r_thresholds(
             found |= calibrate_briefly(
                 base, missing, command.workers, lambda done, total: progress.update(bar, completed=done, total=total)
             )
-        write_json(out / "thresholds.json", found)
+        write_json(file, found)
     return {**found, **known}
 
 

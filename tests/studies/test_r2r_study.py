@@ -1,0 +1,56 @@
+"""`apil study r2r` from the command line, in generated houses: made in steps, with what was found kept."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from apil.cli import main
+
+
+def _study(monkeypatch: pytest.MonkeyPatch, out: Path, data: Path, *words: str) -> None:
+    small = (
+        "--iterations",
+        "5",
+        "--episodes",
+        "6",
+        "--workers",
+        "1",
+        "--seeds",
+        "1",
+        "--maps",
+        "0",
+        "--log-every",
+        "1",
+    )
+    monkeypatch.setattr(sys, "argv", ["apil", "study", "r2r", "--data", str(data), "--out", str(out), *small, *words])
+    main()
+
+
+def test_a_study_in_steps_keeps_its_thresholds_and_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, houses_data: Path
+) -> None:
+    out = tmp_path / "study"
+    _study(monkeypatch, out, houses_data, "--teachers", "detm", "--queries", "dagger", "apil", "intrun")
+    found = (out / "calibration.json").read_bytes()
+    assert set(json.loads(found)) == {"intrun"}
+    runs = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/checkpoint-*")}
+    _study(monkeypatch, out, houses_data, "--teachers", "detm", "--queries", "bc")
+    assert (out / "calibration.json").read_bytes() == found, "what another step found is not lost"
+    _study(monkeypatch, out, houses_data, "--teachers", "detm", "rand", "--so-far")
+    assert {path: path.stat().st_mtime_ns for path in runs} == runs
+    summary = json.loads((out / "summary.json").read_text())
+    assert {(cell["teacher"], cell["query"]) for cell in summary["cells"]} == {
+        ("detm", query) for query in ("dagger", "apil", "intrun", "bc")
+    }
+    figures = {"success_alone", "success_with_help", "spl", "ndtw", "navigation_error", "query_rate"}
+    for cell in summary["cells"]:
+        for split in ("val_unseen", "val_seen"):
+            assert figures <= cell["splits"][split].keys()
+            assert all({"mean", "low", "high"} <= cell["splits"][split][name].keys() for name in figures)
+    assert [set(entry) for entry in summary["teachers"]] == [{"teacher", "success", "final_distance"}]
+    report = (out / "report.html").read_text()
+    assert "map_1" not in report
