@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from apil.config import RunConfig
 from apil.learning.build import build
-from apil.model.instruction import InstructionModel, look_again, look_for, step_tokens
+from apil.model.instruction import InstructionModel
+from apil.model.looking import look_again, look_for, step_tokens
 from apil.model.panorama import Glance, glance
 from apil.model.transformer import (
     Packing,

@@ -19,13 +19,13 @@ from torch.nn import functional
 
 from apil.errors import ApilError
 from apil.model.expectation import IdentitySampler
+from apil.model.looking import compare, dropping, look_again, look_for, match, same, step_tokens
 from apil.model.panorama import Glance, Keep, glance, sight_parameters
 from apil.model.transformer import (
     Drop,
     Packing,
     Weights,
     affine,
-    attend_to,
     attention_parameters,
     decode,
     decoder_parameters,
@@ -34,7 +34,6 @@ from apil.model.transformer import (
     linear_parameters,
     norm,
     norm_parameters,
-    pick,
 )
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
 from apil.rng import Draws, Streams
@@ -188,7 +187,7 @@ class InstructionModel:
         inputs = torch.cat([state, weights["persona"][batch.identity]], -1)
         inputs = inputs * keep(self.dropout, tuple(inputs.shape))
         wanted = affine(weights, "policy", inputs)
-        logits = _compare(weights, seen, wanted[seen.step], sought[seen.step])
+        logits = compare(weights, seen, wanted[seen.step], sought[seen.step])
         place = seen.step * self.actions + seen.action
         table = logits.new_full((len(state) * self.actions,), -torch.inf).index_copy(0, place, logits)
         likelihood = table.view(-1, self.actions)
@@ -205,7 +204,7 @@ class InstructionModel:
 
     def _whole_episodes(self, weights: Weights, batch: _Batch, keep: Keep) -> tuple[Tensor, Glance, Tensor]:
         """States [rows, d], what was seen, and the words sought [rows, d] at all live steps, in one causal pass."""
-        drop = _dropping(keep, self.sizes.branch_dropout)
+        drop = dropping(keep, self.sizes.branch_dropout)
         words = self.word_vectors(weights)
         mirrored = self._in_mirror(batch.instruction, keep)
         text, packing, bare = self.read(weights, words, batch.instruction, keep, drop, mirrored)
@@ -403,10 +402,10 @@ class InstructionSession:
         table = step_tokens(weights, seen, around, came, torch.tensor([t])).unsqueeze(1)
         (text, bare, bias), heads = self._text, self._model.sizes.heads
         for layer, before in enumerate(self._steps):
-            table, so_far = decode(weights, f"step.{layer}", table, before, None, text, bias, heads, _same)
+            table, so_far = decode(weights, f"step.{layer}", table, before, None, text, bias, heads, same)
             self._steps[layer] = so_far
             if layer == 0:
-                table = look_again(weights, table.squeeze(1), around, heads, _same).unsqueeze(1)
+                table = look_again(weights, table.squeeze(1), around, heads, same).unsqueeze(1)
         state = norm(weights, "state.n", table)
         sought = look_for(weights, state, text, bare, bias)[:, 0]
         place = seen.step * actions + seen.action
@@ -418,7 +417,7 @@ class InstructionSession:
     def _read(self, instruction: Tensor) -> None:
         """Encodes the instructions, once an episode."""
         model = self._model
-        text, packing, bare = model.read(self._weights, self._words, instruction, None, _same)
+        text, packing, bare = model.read(self._weights, self._words, instruction, None, same)
         self._text = (packing.pad(text), packing.pad(bare), packing.bias)
         self._rows = torch.arange(len(instruction))
 
@@ -435,49 +434,10 @@ class InstructionSession:
         of_state = functional.linear(state.unsqueeze(1) * self._masks[:, :size], self._weights["policy.w"][:, :size])
         wanted = (of_state.unsqueeze(2) + self._of_persona).flatten(1, 2)
         logits = wanted @ candidates.transpose(1, 2) / math.sqrt(size)
-        match = _match(self._weights, seen, sought[seen.step])
-        bias = match.new_full((count * model.actions,), -torch.inf).index_copy(0, place, match)
+        fit = match(self._weights, seen, sought[seen.step])
+        bias = fit.new_full((count * model.actions,), -torch.inf).index_copy(0, place, fit)
         logits = logits + bias.view(count, 1, model.actions)
         return logits.softmax(-1).view(count, len(self._masks), model.teachers, model.actions)
-
-
-def step_tokens(weights: Weights, seen: Glance, around: Tensor, came: Tensor, time: Tensor) -> Tensor:
-    """[n, d]: what enters the decoder at a step: the action that led here, the time, the room, and what of the
-    panorama these make the agent look at."""
-    tokens = affine(weights, "last", came) + weights["step.at"][time] + seen.here
-    query = affine(weights, "around.q", tokens).unsqueeze(1)
-    score = (query @ around.transpose(1, 2) / math.sqrt(tokens.shape[-1])).softmax(-1)
-    return tokens + (score @ around).squeeze(1)
-
-
-def look_again(weights: Weights, rows: Tensor, around: Tensor, heads: int, drop: Drop) -> Tensor:
-    """[n, d]: after reading, a second look at the panorama [n, 8, d], for what was read of."""
-    asking = norm(weights, "again.n", rows).unsqueeze(1)
-    return rows + drop(attend_to(weights, "again", asking, around, None, heads).squeeze(1))
-
-
-def look_for(weights: Weights, table: Tensor, text: Tensor, bare: Tensor, bias: Tensor) -> Tensor:
-    """[n, steps, d]: the bare words [n, L, d] that the states pick from the text [n, L, d], turned a little."""
-    queries = affine(weights, "look.q", table) @ (weights["look.k.w"] / math.sqrt(table.shape[-1]))
-    return functional.linear(pick(queries, text, bare, bias), weights["sought.w"])
-
-
-def _match(weights: Weights, seen: Glance, sought: Tensor) -> Tensor:
-    """[M]: how well the words shown towards each candidate fit the words that its state looks for."""
-    return (sought * seen.shown).sum(-1) * (weights["match"] / math.sqrt(sought.shape[-1]))
-
-
-def _compare(weights: Weights, seen: Glance, wanted: Tensor, sought: Tensor) -> Tensor:
-    """[M]: the logits of the candidates."""
-    return (wanted * seen.candidates).sum(-1) / math.sqrt(wanted.shape[-1]) + _match(weights, seen, sought)
-
-
-def _same(branch: Tensor) -> Tensor:
-    return branch
-
-
-def _dropping(keep: Keep, rate: float) -> Drop:
-    return (lambda branch: branch * keep(rate, tuple(branch.shape))) if rate else _same
 
 
 def _only(see: Panoramas, sizes: InstructionSizes) -> Panoramas:
