@@ -78,7 +78,7 @@ def stack_shape(config: RunConfig) -> tuple[Any, ...]:
         config.answers, sampled, config.task, teachers, config.iterations, config.batch, config.learning_rate,
         config.models, config.hidden, config.persona, config.dropout, config.sigma, config.epsilon, config.gap,
         config.log_every, config.teacher_deadline, config.on_teacher_error, config.average, config.warmup, config.clip,
-        config.optimizer,        tuple(sorted(config.options.items())), *_alone(config),
+        config.optimizer, tuple(sorted(config.options.items())), *_alone(config),
     )  # fmt: skip
 
 
