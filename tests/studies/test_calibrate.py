@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -90,3 +92,20 @@ def test_a_threshold_found_briefly_asks_about_as_often_as_apil() -> None:
     rate = sum(row["query_rate"] * row["steps"] for row in rows) / sum(row["steps"] for row in rows)
     assert rate == pytest.approx(found["intrun"]["query_rate"])
     assert abs(rate - target) < 0.15
+
+
+def test_an_interrupted_search_goes_on_with_what_it_has(tmp_path: Path) -> None:
+    """Runs that are noted are not made again: a target that was changed by hand in the notes is believed."""
+    base = RunConfig("maze", "detm", "apil", iterations=25, batch=4, epsilon=0.0)
+    kept = tmp_path / "calibration_runs.json"
+    first = calibrate_briefly(base, ["intrun", "random"], 1, kept=kept)
+    notes = json.loads(kept.read_text())
+    assert calibrate_briefly(base, ["intrun", "random"], 1, kept=kept) == first
+    assert json.loads(kept.read_text()) == notes
+    target = next(name for name in notes if name.startswith("detm-apil-"))
+    assert notes[target]["measured"] == first["random"]["target"]
+    notes[target]["measured"] = 0.123
+    kept.write_text(json.dumps(notes))
+    assert calibrate_briefly(base, ["random"], 1, kept=kept)["random"]["target"] == 0.123
+    other = replace(base, learning_rate=2e-3)
+    assert calibrate_briefly(other, ["random"], 1, kept=kept)["random"]["target"] != 0.123

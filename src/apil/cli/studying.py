@@ -104,7 +104,11 @@ def _r2r_thresholds(
         with progress_bar() as progress:
             bar = progress.add_task(f"calibrating {', '.join(missing)} on detm", total=None)
             found |= calibrate_briefly(
-                base, missing, command.workers, lambda done, total: progress.update(bar, completed=done, total=total)
+                base,
+                missing,
+                command.workers,
+                lambda done, total: progress.update(bar, completed=done, total=total),
+                out / "calibration_runs.json",
             )
         write_json(file, found)
     return {**found, **known}

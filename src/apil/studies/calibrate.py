@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -18,6 +18,9 @@ from apil.errors import ApilError
 from apil.learning.build import make_task
 from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold
+from apil.runs.files import read_json, write_json
+from apil.studies.plan import Cell
+from apil.studies.workers import worker_pool
 
 FIRST_SEED = 10_000
 """Seeds of calibration start here, far from those of any study."""
@@ -113,29 +116,32 @@ def calibrate_briefly(
     queries: Sequence[str],
     workers: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    kept: Path | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Thresholds on tasks whose runs are too long to search among many, in runs of a fifth of the length with DETM.
 
     One run of APIL gives the target rate. Then each policy trains once with that rate as its budget; the threshold that
     this share of all its scores lies above is where a search begins. For a threshold changes what is learned from, and
     a policy that learns its scores from answers may fall silent for good: what counts is the rate of a run of its own.
+    What each run gave is noted in the file `kept`, so that an interrupted search goes on where it was.
     """
     short = replace(
         base, teacher="detm", iterations=max(1, base.iterations // 5), seed=FIRST_SEED, weights=None, answers=False
     )
     searched = sorted({SAME_FOR_ONE.get(query, query) for query in queries} - {"random", *UNCALIBRATED})
     total = 1 + len(searched) * (1 + _BRIEF_ROUNDS)
-    target = _rates(short, "apil", [None], 1)[0]
-    progress(1, total)
-    with ProcessPoolExecutor(max(1, workers), multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(workers) as pool:
+        notes = _Notes(pool, kept)
+        target = notes.of(_rate, [replace(short, query="apil", threshold=None)])[0]
+        progress(1, total)
         budgets = [replace(short, query=query, threshold=None, budget=target) for query in searched]
-        starts = dict(zip(searched, pool.map(_threshold_for_budget, budgets), strict=True))
+        starts = dict(zip(searched, notes.of(_threshold_for_budget, budgets), strict=True))
         tried: dict[str, dict[float, float]] = {query: {} for query in searched}
         for done in range(1, 1 + _BRIEF_ROUNDS):
             progress(1 + done * len(searched), total)
             wanted = [(query, value) for query in searched for value in _next(tried[query], starts[query], target)]
             configs = [replace(short, query=query, threshold=value) for query, value in wanted]
-            for (query, value), rate in zip(wanted, pool.map(_rate, configs), strict=True):
+            for (query, value), rate in zip(wanted, notes.of(_rate, configs), strict=True):
                 tried[query][value] = rate
     progress(total, total)
     setting = f"DETM, 1 seed ({FIRST_SEED}), {short.iterations} iterations"
@@ -153,6 +159,24 @@ def calibrate_briefly(
             how = f"Query rate {rate:.4f}, APIL's {target:.4f} ({setting}); {len(rates)} thresholds tried."
             results[query] = {"threshold": threshold, "query_rate": rate, "target": target, "how": how}
     return results
+
+
+class _Notes:
+    """What short runs gave, in a file that grows as they end."""
+
+    def __init__(self, pool: ProcessPoolExecutor, file: Path | None) -> None:
+        self._pool, self._file = pool, file
+        self._known: dict[str, dict[str, Any]] = read_json(file) if file is not None and file.exists() else {}
+
+    def of(self, measure: Callable[[RunConfig], float], configs: Sequence[RunConfig]) -> list[float]:
+        """The measures of runs, from the file where it has them."""
+        new = [config for config in configs if Cell(config).folder not in self._known]
+        for config, value in zip(new, self._pool.map(measure, new), strict=True):
+            note = {"threshold": config.threshold, "budget": config.budget, "measured": value}
+            self._known[Cell(config).folder] = note
+            if self._file is not None:
+                write_json(self._file, self._known)
+        return [float(self._known[Cell(config).folder]["measured"]) for config in configs]
 
 
 def _next(tried: dict[float, float], start: float, target: float) -> list[float]:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
-import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from queue import Empty
-from threading import Thread
 from typing import Any
 
 from apil.config import RunConfig
@@ -31,6 +26,7 @@ from apil.runs.files import make_folder, read_json, write_json
 from apil.runs.record import Due, Record, is_whole, train_on
 from apil.runs.store import load_config, write_evaluation
 from apil.studies.plan import LOOKS, SPLITS, Cell, stacks
+from apil.studies.workers import SPAWN, worker_pool
 from apil.tasks.r2r.task import R2R
 
 Progress = Callable[[int], None]
@@ -160,26 +156,15 @@ def run_cells(
         for item in work:
             _run_stack(*item, progress)
         return
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    with ProcessPoolExecutor(workers, context, initializer=_listen, initargs=(queue,)) as pool:
+    queue = SPAWN.Queue()
+    with worker_pool(workers, _tell, queue) as pool:
         pending = {pool.submit(_run_stack_quietly, *item) for item in work}
-        try:
-            while pending:
-                finished, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-                for units in _drain(queue):
-                    progress(units)
-                for future in finished:
-                    future.result()
-        except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in multiprocessing.active_children():
-                worker.terminate()
-            if isinstance(error, BrokenProcessPool):
-                raise ApilError(
-                    "A worker process died, perhaps for lack of memory: try again with --workers 1."
-                ) from error
-            raise
+        while pending:
+            finished, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
+            for units in _drain(queue):
+                progress(units)
+            for future in finished:
+                future.result()
 
 
 def _drain(queue: Any) -> Iterator[int]:
@@ -188,20 +173,10 @@ def _drain(queue: Any) -> Iterator[int]:
             yield queue.get_nowait()
 
 
-def _listen(queue: Any) -> None:
-    """Sets a worker up; Ctrl-C is for the process that started it, which then ends its workers."""
+def _tell(queue: Any) -> None:
+    """Where a worker tells of the work it has done."""
     global _queue
     _queue = queue
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A worker whose study was killed ends too: another study may go on with the same folders at once."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, due: Due) -> None:

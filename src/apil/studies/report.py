@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
-import multiprocessing
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from apil.runs.files import write_bytes
@@ -28,6 +26,7 @@ from apil.studies.tables import (
     setting,
     shown,
 )
+from apil.studies.workers import worker_pool
 
 Rendered = Mapping[str, Mapping[str, bytes]]
 """By figure name, then by file ending."""
@@ -61,7 +60,7 @@ def _render_all(study: Study, workers: int) -> Rendered:
     plates = _plates(study)
     if workers == 1:
         return {plate.name: render(plate, study) for plate in plates}
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+    with worker_pool(workers) as pool:
         drawn = pool.map(render, plates, [study] * len(plates))
         return {plate.name: formats for plate, formats in zip(plates, drawn, strict=True)}
 
