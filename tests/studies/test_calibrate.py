@@ -103,9 +103,26 @@ def test_an_interrupted_search_goes_on_with_what_it_has(tmp_path: Path) -> None:
     assert calibrate_briefly(base, ["intrun", "random"], 1, kept=kept) == first
     assert json.loads(kept.read_text()) == notes
     target = next(name for name in notes if name.startswith("detm-apil-"))
-    assert notes[target]["measured"] == first["random"]["target"]
-    notes[target]["measured"] = 0.123
+    assert notes[target]["rate"] == first["random"]["target"]
+    notes[target]["rate"] = 0.123
     kept.write_text(json.dumps(notes))
     assert calibrate_briefly(base, ["random"], 1, kept=kept)["random"]["target"] == 0.123
     other = replace(base, learning_rate=2e-3)
     assert calibrate_briefly(other, ["random"], 1, kept=kept)["random"]["target"] != 0.123
+
+
+def test_a_threshold_with_which_a_policy_falls_silent_is_not_chosen(tmp_path: Path) -> None:
+    """Asking a lot at first and never again gives the wanted rate over a run, and is not what is wanted."""
+    base = RunConfig("maze", "detm", "apil", iterations=25, batch=4, epsilon=0.0)
+    kept = tmp_path / "calibration_runs.json"
+    first = calibrate_briefly(base, ["intrun"], 1, kept=kept)["intrun"]
+    notes = json.loads(kept.read_text())
+    for name, note in notes.items():
+        if name.startswith("detm-apil-"):
+            note["end"] = 0.3
+        elif note["threshold"] is not None:  # an earlier search, in which every policy still asked in the end but one
+            note["end"] = 0.0 if note["threshold"] == first["threshold"] else 0.3
+    kept.write_text(json.dumps(notes))
+    again = calibrate_briefly(base, ["intrun"], 1, kept=kept)["intrun"]
+    assert again["threshold"] != first["threshold"]
+    assert again["query_rate"] > 0.0

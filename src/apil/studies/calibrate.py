@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,8 @@ _ROUNDS, _POINTS = 3, 8
 _BRIEF_ROUNDS = 4
 _ON_PAR = 0.1
 """A brief search ends with a rate that differs from the target by at most this share of it."""
+_SILENT = 0.1
+"""A run has fallen silent that asks, over its last tenth, at less than this share of APIL's rate there."""
 
 
 def calibrate(
@@ -107,7 +109,7 @@ def _rates(base: RunConfig, query: str, thresholds: Sequence[float | None], seed
     ]
     trainer = Trainer(configs)
     trainer.train()
-    rates = [sum(r["query_rate"] * r["steps"] for r in rows) / sum(r["steps"] for r in rows) for rows in trainer.rows]
+    rates = [_rate(rows) for rows in trainer.rows]
     return [fmean(rates[place : place + seeds]) for place in range(0, len(rates), seeds)]
 
 
@@ -123,7 +125,8 @@ def calibrate_briefly(
     One run of APIL gives the target rate. Then each policy trains once with that rate as its budget; the threshold that
     this share of all its scores lies above is where a search begins. For a threshold changes what is learned from, and
     a policy that learns its scores from answers may fall silent for good: what counts is the rate of a run of its own.
-    What each run gave is noted in the file `kept`, so that an interrupted search goes on where it was.
+    A run that hardly asks any more in the end, where APIL's still does, counts as one that never asks. What each run
+    gave is noted in the file `kept`, so that an interrupted search goes on where it was.
     """
     short = replace(
         base, teacher="detm", iterations=max(1, base.iterations // 5), seed=FIRST_SEED, weights=None, answers=False
@@ -132,17 +135,20 @@ def calibrate_briefly(
     total = 1 + len(searched) * (1 + _BRIEF_ROUNDS)
     with worker_pool(workers) as pool:
         notes = _Notes(pool, kept)
-        target = notes.of(_rate, [replace(short, query="apil", threshold=None)])[0]
+        apil = notes.of(_rates_of, [replace(short, query="apil", threshold=None)])[0]
+        target = apil["rate"]
         progress(1, total)
         budgets = [replace(short, query=query, threshold=None, budget=target) for query in searched]
-        starts = dict(zip(searched, notes.of(_threshold_for_budget, budgets), strict=True))
+        found = notes.of(_threshold_for_budget, budgets)
+        starts = {query: start["score"] for query, start in zip(searched, found, strict=True)}
         tried: dict[str, dict[float, float]] = {query: {} for query in searched}
         for done in range(1, 1 + _BRIEF_ROUNDS):
             progress(1 + done * len(searched), total)
             wanted = [(query, value) for query in searched for value in _next(tried[query], starts[query], target)]
             configs = [replace(short, query=query, threshold=value) for query, value in wanted]
-            for (query, value), rate in zip(wanted, notes.of(_rate, configs), strict=True):
-                tried[query][value] = rate
+            for (query, value), rates in zip(wanted, notes.of(_rates_of, configs), strict=True):
+                silent = rates["end"] < _SILENT * apil["end"]
+                tried[query][value] = 0.0 if silent else rates["rate"]
     progress(total, total)
     setting = f"DETM, 1 seed ({FIRST_SEED}), {short.iterations} iterations"
     results: dict[str, dict[str, Any]] = {}
@@ -153,10 +159,10 @@ def calibrate_briefly(
         elif query == "random":
             results[query] = {"threshold": target, "target": target, "how": f"APIL's query rate ({setting})."}
         else:
-            rates = tried[SAME_FOR_ONE.get(query, query)]
-            threshold = min(sorted(rates), key=lambda value: abs(rates[value] - target))
-            rate = rates[threshold]
-            how = f"Query rate {rate:.4f}, APIL's {target:.4f} ({setting}); {len(rates)} thresholds tried."
+            by_threshold = tried[SAME_FOR_ONE.get(query, query)]
+            threshold = min(sorted(by_threshold), key=lambda value: abs(by_threshold[value] - target))
+            rate = by_threshold[threshold]
+            how = f"Query rate {rate:.4f}, APIL's {target:.4f} ({setting}); {len(by_threshold)} thresholds tried."
             results[query] = {"threshold": threshold, "query_rate": rate, "target": target, "how": how}
     return results
 
@@ -168,15 +174,17 @@ class _Notes:
         self._pool, self._file = pool, file
         self._known: dict[str, dict[str, Any]] = read_json(file) if file is not None and file.exists() else {}
 
-    def of(self, measure: Callable[[RunConfig], float], configs: Sequence[RunConfig]) -> list[float]:
+    def of(
+        self, measure: Callable[[RunConfig], dict[str, float]], configs: Sequence[RunConfig]
+    ) -> list[dict[str, Any]]:
         """The measures of runs, from the file where it has them."""
         new = [config for config in configs if Cell(config).folder not in self._known]
-        for config, value in zip(new, self._pool.map(measure, new), strict=True):
-            note = {"threshold": config.threshold, "budget": config.budget, "measured": value}
-            self._known[Cell(config).folder] = note
+        for config, measured in zip(new, self._pool.map(measure, new), strict=True):
+            given = {"threshold": config.threshold, "budget": config.budget}
+            self._known[Cell(config).folder] = {**given, **measured}
             if self._file is not None:
                 write_json(self._file, self._known)
-        return [float(self._known[Cell(config).folder]["measured"]) for config in configs]
+        return [self._known[Cell(config).folder] for config in configs]
 
 
 def _next(tried: dict[float, float], start: float, target: float) -> list[float]:
@@ -195,15 +203,21 @@ def _next(tried: dict[float, float], start: float, target: float) -> list[float]
     return [value for value in (float(f"{value:.4g}") for value in values) if value not in tried]
 
 
-def _rate(config: RunConfig) -> float:
-    """The query rate over a whole run."""
+def _rates_of(config: RunConfig) -> dict[str, float]:
+    """The query rate over a whole run, and over its last tenth."""
     trainer = Trainer([config])
     trainer.train()
     rows = trainer.rows[0]
+    last = [row for row in rows if row["iteration"] > 0.9 * config.iterations]
+    return {"rate": _rate(rows), "end": _rate(last)}
+
+
+def _rate(rows: Sequence[Mapping[str, float]]) -> float:
+    """The share of the steps at which a question was asked."""
     return float(sum(row["query_rate"] * row["steps"] for row in rows) / sum(row["steps"] for row in rows))
 
 
-def _threshold_for_budget(config: RunConfig) -> float:
+def _threshold_for_budget(config: RunConfig) -> dict[str, float]:
     """What the share of scores that the run's budget allows lies above, over the whole run."""
     assert config.budget is not None
     trainer = Trainer([config])
@@ -212,4 +226,4 @@ def _threshold_for_budget(config: RunConfig) -> float:
     while trainer.iteration < config.iterations:
         trainer.step()
         scores.append(policy.memory["gate.recent"][policy.memory["gate.known"]].clone())
-    return float(f"{np.quantile(torch.cat(scores).numpy(), 1.0 - config.budget):.4g}")
+    return {"score": float(f"{np.quantile(torch.cat(scores).numpy(), 1.0 - config.budget):.4g}")}
