@@ -54,3 +54,29 @@ def test_a_study_in_steps_keeps_its_thresholds_and_runs(
     assert [set(entry) for entry in summary["teachers"]] == [{"teacher", "success", "final_distance"}]
     report = (out / "report.html").read_text()
     assert "map_1" not in report
+
+
+def test_with_one_teacher_a_run_of_intrun_serves_behvun(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, houses_data: Path
+) -> None:
+    """The two rules are the same there; with two teachers they are not."""
+    out = tmp_path / "study"
+    teachers = ("--teachers", "rand", "twodifdetm")
+    _study(monkeypatch, out, houses_data, *teachers, "--queries", "intrun", "behvun")
+    assert {path.name.rsplit("-", 2)[0] for path in (out / "runs").iterdir()} == {
+        "rand-intrun",
+        "twodifdetm-intrun",
+        "twodifdetm-behvun",
+    }
+    cells = {(c["teacher"], c.pop("query")): c for c in json.loads((out / "summary.json").read_text())["cells"]}
+    assert cells["rand", "behvun"] == cells["rand", "intrun"]
+    monkeypatch.setattr(
+        sys, "argv", ["apil", "train", "--task", "r2r", "--data", str(houses_data), "--teacher", "rand"]
+    )
+    threshold = json.loads((out / "calibration.json").read_text())["behvun"]["threshold"]
+    words = ["--query", "behvun", "--threshold", str(threshold), "--iterations", "5", "--log-every", "1"]
+    sys.argv += [*words, "--out", str(tmp_path / "own")]
+    main()
+    ours = json.loads((tmp_path / "own" / "metrics.jsonl").read_text().splitlines()[-1])
+    theirs = next((out / "runs").glob("rand-intrun-*")) / "metrics.jsonl"
+    assert ours["answers"] == json.loads(theirs.read_text().splitlines()[-1])["answers"]

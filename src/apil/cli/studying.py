@@ -170,6 +170,11 @@ def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> l
     """Runs what is not finished of a study; returns the runs to report of."""
     from apil.studies.engine import run_cells, standing, work_of
 
+    wanted = cells
+    once: dict[str, Cell] = {}
+    for cell in wanted:  # one run may serve two policies
+        once.setdefault(cell.folder, cell)
+    cells = list(once.values())
     now = standing(cells, out / "runs", episodes)
     if now.other_code and not command.keep_old:
         raise ApilError(
@@ -180,7 +185,8 @@ def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> l
         print(f"{len(now.finished)} of {len(cells)} runs in {out / 'runs'} are finished")
         if not now.finished:
             raise ApilError(f"No run in {out / 'runs'} is finished: leave --so-far out to make them.")
-        return now.finished
+        finished = {cell.folder for cell in now.finished}
+        return [cell for cell in wanted if cell.folder in finished]
     print(
         f"{len(cells)} runs in {out / 'runs'}: {len(now.finished)} finished before and kept, "
         f"{len(now.trained)} trained before and evaluated now, {len(now.begun)} begun and gone on with, "
@@ -208,7 +214,7 @@ def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> l
         )
         progress.update(bar, completed=max(1, work_of(now.todo)))
     print("Writing tables, figures and the report")
-    return cells
+    return wanted
 
 
 def _study_base(command: Study) -> RunConfig:

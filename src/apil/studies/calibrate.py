@@ -19,7 +19,7 @@ from apil.learning.build import make_task
 from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold
 from apil.runs.files import read_json, write_json
-from apil.studies.plan import Cell
+from apil.studies.plan import SAME_FOR_ONE, Cell
 from apil.studies.workers import worker_pool
 
 FIRST_SEED = 10_000
@@ -27,8 +27,6 @@ FIRST_SEED = 10_000
 UNCALIBRATED = {"extrun": 0.002}
 """DETM is one teacher: it has no extrinsic uncertainty to bring on par. A small constant instead: at the start all
 personae act nearly alike, and with 0.005 most runs on GRID never ask a first question."""
-SAME_FOR_ONE = {"behvun": "intrun"}
-"""With one teacher behavioural uncertainty is the intrinsic one: the same policy, found by the same search."""
 _ROUNDS, _POINTS = 3, 8
 _BRIEF_ROUNDS = 4
 _ON_PAR = 0.1

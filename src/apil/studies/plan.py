@@ -23,6 +23,8 @@ LOOKS = 10
 R2R_QUERIES = ("dagger", "apil", "errpred", "intrun", "behvun", "bc", "extrun")
 """Of the paper's second table, in the order in which the study runs them."""
 _MANY_SEEDS = ("dagger", "apil")
+SAME_FOR_ONE = {"behvun": "intrun"}
+"""With one teacher behavioural uncertainty is the intrinsic one, and the two policies are the same."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def plan_r2r(
     """The runs of a study of R2R, in the order in which they are to be made, DAGGER and APIL first.
 
     They have `seeds` seeds, the other policies `other_seeds`. EXTRUN is run with committees that differ: with one
-    teacher, or with two of a kind, it has nothing to go by.
+    teacher, or with two of a kind, it has nothing to go by. Where two policies are the same, one run serves both.
     """
     for query in queries:
         require_threshold(base.task, query, thresholds.get(query))
@@ -95,7 +97,10 @@ def plan_r2r(
             wanted = seeds if query in _MANY_SEEDS else other_seeds
             if seed < wanted and not (query == "extrun" and one_kind):
                 config = replace(base, teacher=teacher, query=query, seed=seed, threshold=thresholds.get(query))
-                cells.append(Cell(config))
+                if query in SAME_FOR_ONE and len(committee_of(config).members) == 1:
+                    cells.append(Cell(replace(config, query=SAME_FOR_ONE[query]), label=query))
+                else:
+                    cells.append(Cell(config))
     return cells
 
 

@@ -102,7 +102,7 @@ def _write_evaluations(path: Path, results: Sequence[Result]) -> None:
     runs = [
         {
             "teacher": result.config.teacher,
-            "query": result.config.query,
+            "query": result.cell.query,
             "seed": result.config.seed,
             "answers": result.figures["answers"],
             "splits": result.splits,
