@@ -10,8 +10,8 @@ from made_up_r2r_study import write_r2r_study
 from made_up_study import write_study
 
 from apil.studies.r2r_figures import plates_of
-from apil.studies.r2r_tables import answers_to_reach, navigation_table, paired_table, r2r_tables, results_table
-from apil.studies.records import RunResult, Study, read_study
+from apil.studies.r2r_tables import look_to_reach, navigation_table, paired_table, r2r_tables, results_table
+from apil.studies.records import Look, RunResult, Study, read_study
 from apil.studies.report import build_report, findings
 from apil.studies.tables import Grid, queries_table, uncertainty_table
 
@@ -73,7 +73,8 @@ def test_apil_is_compared_with_dagger_seed_by_seed(study: Study) -> None:
     table = paired_table(study)
     row = _row(table.grids[0], "detm")
     assert (row["common seeds"], row["mean"], row["each seed"]) == ("3", "+3.0", "+1.0, +3.0, +5.0")
-    assert row["range"] == "+1.0 to +5.0"
+    assert row["95 % interval"] == "-2.0 to +8.0", "Student's: 4.303 * 2 / sqrt(3) on either side"
+    assert _row(table.grids[0], "all") == {**row, "teacher": "all"}, "all teachers have the same differences"
     answers = {(run.query, run.seed): run.answers for run in study.runs if run.teacher == "detm"}
     share = sum(answers["apil", seed] for seed in range(3)) / sum(answers["dagger", seed] for seed in range(3))
     assert _row(table.grids[-1], "detm")["apil's share (%)"] == f"{100 * share:.1f}"
@@ -81,7 +82,7 @@ def test_apil_is_compared_with_dagger_seed_by_seed(study: Study) -> None:
 
 def test_findings_are_those_of_the_records(study: Study) -> None:
     said = findings(study)
-    assert said[0].startswith("detm: the best success alone on val_unseen is 48.0 [45.0, 51.0] % (apil, 3 seeds)")
+    assert said[0].startswith("detm: the highest success alone on val_unseen is 48.0 [45.0, 51.0] % (apil, 3 seeds)")
     assert "The teacher itself, followed at every step, reaches 99.9 %." in said[0]
     assert any("minus dagger's is +3.0 points (over 3 common seeds, from +1.0 to +5.0)" in text for text in said)
     assert any("higher under rand than under detm for 6 of 6 trainers" in text for text in said)
@@ -111,12 +112,28 @@ def test_a_task_without_splits_has_none_of_this(tmp_path: Path) -> None:
 
 
 def _looked(*looks: tuple[float, float]) -> RunResult:
-    return RunResult("detm", "apil", 0, looks[-1][0] if looks else 0.0, {}, looks)
+    told = tuple(Look(100 * place, *look) for place, look in enumerate(looks, 1))
+    return RunResult("detm", "apil", 0, looks[-1][0] if looks else 0.0, {}, told)
 
 
 def test_answers_to_reach_a_share_are_those_of_the_first_look_that_is_good_enough() -> None:
     dagger = _looked((100.0, 0.2), (200.0, 0.5), (300.0, 0.4))
-    assert answers_to_reach(_looked((30.0, 0.3), (60.0, 0.39), (90.0, 0.1)), dagger) == 60.0
-    assert answers_to_reach(_looked((30.0, 0.3), (60.0, 0.37)), dagger) is None
-    assert answers_to_reach(_looked((30.0, 0.3), (60.0, 0.37)), dagger, share=0.9) == 60.0
-    assert answers_to_reach(_looked(), dagger) is None
+    assert look_to_reach(_looked((30.0, 0.3), (60.0, 0.39), (90.0, 0.1)), dagger) == (200, 60.0, 0.39)
+    assert look_to_reach(_looked((30.0, 0.3), (60.0, 0.37)), dagger) is None
+    assert look_to_reach(_looked((30.0, 0.3), (60.0, 0.37)), dagger, share=0.9) == (200, 60.0, 0.37)
+    assert look_to_reach(_looked(), dagger) is None
+    assert look_to_reach(dagger, dagger) == (200, 200.0, 0.5)
+
+
+def test_answers_to_come_near_dagger_stand_beside_daggers_own(tmp_path: Path) -> None:
+    """DAGGER ends at 42 %, 95 % of which is 39.9: APIL is there after 40 answers, DAGGER after 60 of its 120."""
+    folder = write_r2r_study(tmp_path, teachers=["detm"], seeds={"dagger": 1, "apil": 1})
+    records = json.loads((folder / "evaluations.json").read_text())
+    looks = {"apil": [(20, 0.38), (40, 0.41), (60, 0.30)], "dagger": [(30, 0.2), (60, 0.40), (100, 0.42)]}
+    for run in records["runs"]:
+        told = enumerate(looks[run["query"]], 1)
+        run["looks"] = [{"iteration": 100 * i, "answers": n, "success_alone": share} for i, (n, share) in told]
+        run["answers"] = 120 if run["query"] == "dagger" else 60
+    (folder / "evaluations.json").write_text(json.dumps(records))
+    grid = next(grid for grid in paired_table(read_study(folder)).grids if grid.heading.startswith("Answers to 95 %"))
+    assert grid.rows == (("detm", "1 of 1", "40", "60", "200", "200", "66.7", "33.3"),)

@@ -36,7 +36,7 @@ def test_a_study_in_steps_keeps_its_thresholds_and_runs(
     out = tmp_path / "study"
     _study(monkeypatch, out, houses_data, "--teachers", "detm", "--queries", "dagger", "apil", "intrun")
     found = (out / "calibration.json").read_bytes()
-    assert set(json.loads(found)) == {"intrun"}
+    assert set(json.loads(found)["thresholds"]) == {"intrun"}
     runs = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/checkpoint-*")}
     _study(monkeypatch, out, houses_data, "--teachers", "detm", "--queries", "bc")
     assert (out / "calibration.json").read_bytes() == found, "what another step found is not lost"
@@ -73,10 +73,71 @@ def test_with_one_teacher_a_run_of_intrun_serves_behvun(
     monkeypatch.setattr(
         sys, "argv", ["apil", "train", "--task", "r2r", "--data", str(houses_data), "--teacher", "rand"]
     )
-    threshold = json.loads((out / "calibration.json").read_text())["behvun"]["threshold"]
+    threshold = json.loads((out / "calibration.json").read_text())["thresholds"]["behvun"]["threshold"]
     words = ["--query", "behvun", "--threshold", str(threshold), "--iterations", "5", "--log-every", "1"]
     sys.argv += [*words, "--out", str(tmp_path / "own")]
     main()
     ours = json.loads((tmp_path / "own" / "metrics.jsonl").read_text().splitlines()[-1])
     theirs = next((out / "runs").glob("rand-intrun-*")) / "metrics.jsonl"
     assert ours["answers"] == json.loads(theirs.read_text().splitlines()[-1])["answers"]
+
+
+def test_finished_runs_count_wherever_the_data_lie_and_are_never_thrown_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, houses_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their records are all that is left when the weights were deleted: other --episodes cannot evaluate them again."""
+    out = tmp_path / "study"
+    only = ("--teachers", "detm", "--queries", "bc")
+    _study(monkeypatch, out, houses_data, *only)
+    for path in out.glob("runs/*/checkpoint-*"):
+        path.unlink()
+    records = {path: path.read_bytes() for path in out.glob("runs/*/*") if path.is_file()}
+    with pytest.raises(SystemExit) as stop:
+        _study(monkeypatch, out, houses_data, *only, "--episodes", "7")
+    assert stop.value.code == 2
+    assert "give --episodes as before" in capsys.readouterr().err
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.symlink_to(houses_data)
+    _study(monkeypatch, out, elsewhere, *only)
+    assert "1 finished before and kept" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in records} == records
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["task"], summary["public_data"]) == ("r2r", False)
+    table = (out / "table_r2r.md").read_text()
+    assert "nothing here compares with the paper's numbers" in table
+    assert "bc, paper" not in table
+
+
+def test_thresholds_of_other_settings_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, houses_data: Path
+) -> None:
+    out = tmp_path / "study"
+    only = ("--teachers", "detm", "--queries", "intrun")
+    _study(monkeypatch, out, houses_data, *only)
+    path = out / "calibration.json"
+    made = json.loads(path.read_text())
+    path.write_text(json.dumps({"settings": "another", "thresholds": {"intrun": {"threshold": 0.5, "how": "?"}}}))
+    _study(monkeypatch, out, houses_data, *only)
+    assert json.loads(path.read_text()) == made
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--budget", "0.1"), "--budget does not go with `apil study r2r`"),
+        (("--episodes", "-3"), "--episodes is -3"),
+    ],
+)
+def test_what_a_study_of_r2r_cannot_do_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    houses_data: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, str],
+    told: str,
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        _study(monkeypatch, tmp_path / "study", houses_data, *words)
+    assert stop.value.code == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()

@@ -32,7 +32,8 @@ def study(command: Study) -> None:
     command = _filled(command)
     base = _study_base(command)
     queries = tuple(dict.fromkeys(QUERY_POLICIES.check(query) for query in command.queries))
-    out = command.out or Path("results") / command.task
+    # Generated houses are not R2R: they must not take the place of its results.
+    out = command.out or Path("results") / ("houses" if command.task == "r2r" and not command.data else command.task)
     calibration = load_calibration(command.calibration)
     claim_folder(out, command.task, typed)
     make_folder(out / "runs")
@@ -95,10 +96,14 @@ def _r2r_thresholds(
     """Thresholds of the study: those given, or found once on DETM in runs of a fifth of the length."""
     from apil.runs.files import read_json, write_json
     from apil.studies.calibrate import calibrate_briefly
+    from apil.studies.plan import Cell
 
     # What a smaller study in this folder does not need is kept here for a larger one; thresholds.json is the report's.
     file = out / "calibration.json"
-    found = read_json(file) if file.exists() else {}
+    # Thresholds of other data, lengths or sizes are not these.
+    made_for = Cell(replace(base, teacher="detm")).folder.rsplit("-", 1)[1]
+    kept = read_json(file) if file.exists() else {}
+    found = kept.get("thresholds", {}) if isinstance(kept, dict) and kept.get("settings") == made_for else {}
     missing = [q for q in queries if q in THRESHOLD_POLICIES and q not in known and q not in found]
     if missing and not command.so_far:
         with progress_bar() as progress:
@@ -110,7 +115,7 @@ def _r2r_thresholds(
                 lambda done, total: progress.update(bar, completed=done, total=total),
                 out / "calibration_runs.json",
             )
-        write_json(file, found)
+        write_json(file, {"settings": made_for, "thresholds": found})
     return {**found, **known}
 
 
@@ -181,6 +186,11 @@ def _run_cells(command: Study, cells: list[Cell], out: Path, episodes: int) -> l
             f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code or versions than these "
             f"({now.other_code[0].folder}, ...): remove them, choose another --out, or mix them with --keep-old."
         )
+    if now.spent and not command.so_far:
+        raise ApilError(
+            f"{len(now.spent)} finished runs in {out / 'runs'} were evaluated over other --episodes, and their weights "
+            f"are gone ({now.spent[0].folder}, ...): give --episodes as before, choose another --out, or remove them."
+        )
     if command.so_far:
         print(f"{len(now.finished)} of {len(cells)} runs in {out / 'runs'} are finished")
         if not now.finished:
@@ -223,6 +233,12 @@ def _study_base(command: Study) -> RunConfig:
 
     for name in ("seeds", "workers", "other_seeds", *(("episodes",) if command.task != "r2r" else ())):
         positive(name, getattr(command, name))
+    if command.episodes is not None and command.episodes < 0:
+        raise ApilError(f"--episodes is {command.episodes}: give a number of episodes, or 0 for all of each split.")
+    if command.task == "r2r" and command.budget is not None:
+        raise ApilError(
+            "--budget does not go with `apil study r2r`, whose rules have thresholds: put it in a study file."
+        )
     if not command.teachers or not command.queries:
         raise ApilError("A study needs at least one teacher and one query policy: see `apil list`.")
     paper = "monte-carlo" if command.task == "grid" else "exact"
@@ -257,6 +273,10 @@ def calibrate(command: Calibrate) -> None:
         raise ApilError(f"No query policy to calibrate: give some of {', '.join(THRESHOLD_POLICIES)}.")
     for query in command.query:
         QUERY_POLICIES.check(query)
+    if command.task == "r2r":
+        raise ApilError(
+            "Thresholds on r2r are found by `apil study r2r`: they are in the calibration.json of its folder."
+        )
     base = resolve(Train(task=command.task, teacher="detm", query="apil", iterations=command.iterations))
     make_folder(command.out.parent)
     if command.out.exists():

@@ -25,7 +25,7 @@ from apil.runs.environment import changed_software, environment
 from apil.runs.files import make_folder, read_json, write_json
 from apil.runs.record import Due, Record, is_whole, train_on
 from apil.runs.store import load_config, write_evaluation
-from apil.studies.plan import LOOKS, SPLITS, Cell, stacks
+from apil.studies.plan import LOOKS, SPLITS, Cell, settings_of, stacks
 from apil.studies.workers import SPAWN, worker_pool
 from apil.tasks.r2r.task import R2R
 
@@ -64,6 +64,8 @@ class Standing:
     """Those of `todo` that go on from a checkpoint."""
     anew: list[Cell]
     """Those of `todo` that were begun, but have no checkpoint, or one made by other code or versions than these."""
+    spent: list[Cell]
+    """Those of `todo` that were finished with other episodes of evaluation and whose weights are gone since."""
     other_code: list[Cell]
     """Those of `finished` and `trained` that were made by other code or versions than these."""
 
@@ -82,6 +84,7 @@ def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
         trained=[cell for cell in todo if cell in whole and _whole(runs / cell.folder, cell.config)],
         begun=begun,
         anew=[cell for cell in started if cell not in begun],
+        spent=[cell for cell in todo if cell in vouched and not _whole(runs / cell.folder, cell.config)],
         other_code=[cell for cell in cells if cell in whole and _other_software(runs / cell.folder)],
     )
 
@@ -114,7 +117,7 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 def _has_config(folder: Path, config: RunConfig) -> bool:
     try:
-        return load_config(folder) == config
+        return settings_of(load_config(folder)) == settings_of(config)
     except ApilError:
         return False
 

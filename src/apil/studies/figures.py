@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from apil.studies.records import Curves, Study, TeacherModel, in_order
@@ -150,7 +151,8 @@ def legend(figure: Figure, columns: int) -> None:
         handles, labels = panel.get_legend_handles_labels()
         found |= {label: handle for label, handle in zip(labels, handles, strict=True) if label not in found}
     names = in_order(found)
-    handles = [found[name] for name in names]
+    # Of a marker with error bars the marker alone: the bars would make a cross of it.
+    handles = [found[name][0] if isinstance(found[name], ErrorbarContainer) else found[name] for name in names]
     figure.legend(handles, names, loc="outside lower center", ncols=columns, handlelength=2.8)
 
 
@@ -171,7 +173,7 @@ def draw_uncertainty(study: Study) -> Figure | None:
             for teacher in teachers:
                 style = styled(teacher, _TEACHER_STYLES, teachers)
                 _band(panel, study.metrics.where(teacher=teacher, query=trainer), quantity, teacher, style)
-                _mark_expectation(panel, study, teacher, quantity, style)
+        _mark_expectations(axes[row], study, teachers, quantity)
     for panel, trainer in zip(axes[0], trainers, strict=True):
         panel.set_title(f"trained by {trainer}")
     for panel in axes[-1]:
@@ -180,12 +182,30 @@ def draw_uncertainty(study: Study) -> Figure | None:
     return figure
 
 
-def _mark_expectation(panel: Axes, study: Study, teacher: str, quantity: str, style: Style) -> None:
-    """A triangle at the right edge where a perfect copy of the teacher would stand."""
-    value = study.expectations.get(teacher, {}).get(quantity)
-    if isinstance(value, float | int):
-        place = panel.get_yaxis_transform()
-        panel.plot([1.0], [value], marker="<", markersize=5, color=style["color"], transform=place, clip_on=False)
+_FAR = 3.0
+"""A perfect copy that stands this many times as high as all curves is named in words: they would be flat beside it."""
+
+
+def _mark_expectations(panels: Sequence[Axes], study: Study, teachers: Sequence[str], quantity: str) -> None:
+    """A triangle at the right edge where a perfect copy of each teacher would stand; teachers who share a place stand
+    side by side."""
+    known = {name: study.expectations.get(name, {}).get(quantity) for name in teachers}
+    values = {name: float(value) for name, value in known.items() if isinstance(value, float | int)}
+    top = max(panel.get_ylim()[1] for panel in panels)
+    far = {name: value for name, value in values.items() if value > _FAR * top}
+    for panel in panels:
+        taken: list[float] = []
+        for name in teachers:
+            if name in values and name not in far:
+                beside = sum(abs(values[name] - other) < 0.05 * top for other in taken)
+                taken.append(values[name])
+                place = panel.get_yaxis_transform()
+                colour = styled(name, _TEACHER_STYLES, teachers)["color"]
+                spot = [1.0 + 0.035 * beside]
+                panel.plot(spot, [values[name]], marker="<", ms=5, color=colour, transform=place, clip_on=False)
+        if far:
+            text = ", ".join(f"{name} {value:.2f}" for name, value in far.items())
+            panel.annotate(f"perfect copy: {text}", (0.03, 0.9), xycoords="axes fraction", fontsize=7, color="#444444")
 
 
 def draw_query_rate(study: Study) -> Figure | None:
@@ -379,9 +399,9 @@ PLATES = (
     Plate(
         "figure_uncertainty",
         "Uncertainty of the agent over training",
-        "A row for each kind of uncertainty, a column for each trainer (the query policy that chose the "
-        "training data), a line for each teacher. Triangles at the right edge mark a perfect copy of the "
-        "teacher. Behavioral is intrinsic plus extrinsic; total is behavioral plus model.",
+        "A row for each kind of uncertainty, a column for each trainer (the query policy that chose the training "
+        "data), a line for each teacher. Triangles at the right edge mark a perfect copy of the teacher; one far "
+        "above all lines is given in words. Behavioral is intrinsic plus extrinsic; total is behavioral plus model.",
         draw_uncertainty,
     ),
     Plate(
@@ -419,8 +439,9 @@ PLATES = (
     Plate(
         "figure_query_objective",
         "The two terms of APIL's query objective",
-        "Solid: probability of a step at which the agent asks although the episode makes progress. Dashed: "
-        "probability of a step from which no progress is made. The objective is their sum; lower is better.",
+        "Shares of all steps. Solid: the agent asks although the episode makes progress. Dashed: no progress is "
+        "made from there. The objective is their sum; lower is better. An answer that is executed is itself "
+        "progress, so a question that helped counts in the solid line.",
         draw_query_objective,
     ),
 )

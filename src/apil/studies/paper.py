@@ -89,6 +89,11 @@ R2R_RESULTS: Mapping[str, Mapping[str, Result]] = MappingProxyType(
 """Table 2, R2R test set, by method and teacher."""
 
 
+def printed_results(task: str) -> Mapping[str, Mapping[str, Result]]:
+    """Table 2 by query policy and teacher; empty for any other task."""
+    return R2R_RESULTS if task == "r2r" else {}
+
+
 def printed_uncertainty(task: str, teacher: str, quantity: str) -> float | None:
     """The number that Table 1 prints for `intrinsic` or `extrinsic`; None when it has none."""
     row = UNCERTAINTY.get(task, {}).get(teacher)

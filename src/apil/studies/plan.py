@@ -22,6 +22,7 @@ LOOKS = 10
 """How often an agent on R2R is looked at in training, evenly spread."""
 R2R_QUERIES = ("dagger", "apil", "errpred", "intrun", "behvun", "bc", "extrun")
 """Of the paper's second table, in the order in which the study runs them."""
+_USUAL_PLACE = "data/r2r"
 _MANY_SEEDS = ("dagger", "apil")
 SAME_FOR_ONE = {"behvun": "intrun"}
 """With one teacher behavioural uncertainty is the intrinsic one, and the two policies are the same."""
@@ -45,10 +46,18 @@ class Cell:
     @property
     def folder(self) -> str:
         """Name of the run's folder: what it is, and a hash of its whole config."""
-        settings = json.dumps(self.config.to_json(), sort_keys=True)
+        settings = json.dumps(settings_of(self.config), sort_keys=True)
         digest = hashlib.sha256(settings.encode()).hexdigest()[:10]
         what = self.config.query if self.samples is None else f"samples-{self.samples}"
         return f"{self.config.teacher}-{what}-{self.config.seed}-{digest}"
+
+
+def settings_of(config: RunConfig) -> dict[str, Any]:
+    """The settings of a run as JSON; of data on disk what they are (their digest), not where they lie."""
+    told = config.to_json()
+    if config.options.get("digest"):
+        told["options"] = {**told["options"], "data": _USUAL_PLACE}
+    return told
 
 
 def plan(

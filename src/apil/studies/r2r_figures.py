@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
@@ -16,7 +18,7 @@ from apil.studies.figures import (
     success_curve,
     success_marker,
 )
-from apil.studies.paper import R2R_RESULTS
+from apil.studies.paper import printed_results
 from apil.studies.records import Study
 
 _SPLIT_COLOURS = ("#0072b2", "#e69f00")
@@ -40,17 +42,22 @@ def draw_success_answers(study: Study) -> Figure | None:
 
 
 def draw_looks(study: Study) -> Figure | None:
-    """Success alone on val_seen at the looks of a training, against the answers so far; a line a run."""
+    """Success alone on val_seen at the looks of a training, against the answers so far: runs pale, their mean bold."""
     if not any(run.looks for run in study.runs):
         return None
     figure, panels = panel_each(study.teachers, 2.4, "answers so far", "success alone, val_seen")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
             style = styled(query, QUERY_STYLES, study.queries)
-            for run in study.runs:
-                if (run.teacher, run.query) == (teacher, query) and run.looks:
-                    answers, success = zip(*run.looks, strict=True)
-                    panel.plot(answers, success, label=query, marker=".", **style)
+            runs = [run.looks for run in study.runs if (run.teacher, run.query) == (teacher, query) and run.looks]
+            for looks in runs if len(runs) > 1 else ():
+                thin = {**style, "linewidth": 0.8, "alpha": 0.35}
+                panel.plot([look.answers for look in looks], [look.success for look in looks], **thin)
+            together = list(zip(*runs, strict=False))
+            answers = [fmean(look.answers for look in looks) for looks in together]
+            success = [fmean(look.success for look in looks) for looks in together]
+            if runs:
+                panel.plot(answers, success, label=query, marker=".", **style)
         panel.set_xlim(left=0)
         _count_in_thousands(panel)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -85,10 +92,11 @@ def draw_splits(study: Study) -> Figure | None:
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for rank, split in enumerate(study.splits[:2]):
             _split_marks(panel, study, teacher, split, rank)
-        printed = [R2R_RESULTS.get(query, {}).get(teacher) for query in study.queries]
+        printed = [printed_results(study.task).get(query, {}).get(teacher) for query in study.queries]
         known = [place for place in places if printed[place] is not None]
         paper = [result.success / 100 for result in printed if result is not None]
-        panel.plot(known, paper, "_", color="black", markersize=16, markeredgewidth=1.8, label="paper, test")
+        if known:
+            panel.plot(known, paper, "_", color="black", markersize=16, markeredgewidth=1.8, label="paper, test")
         panel.set_xticks(places, study.queries, rotation=30, ha="right", rotation_mode="anchor")
         panel.tick_params(labelbottom=True)
         panel.set_xlim(-0.6, len(study.queries) - 0.4)
@@ -118,23 +126,26 @@ def _split_marks(panel: Axes, study: Study, teacher: str, split: str, rank: int)
 _SPLITS = Plate(
     "figure_splits",
     "Success alone on each split, and the paper's",
-    "Markers: mean over seeds with its 95 % interval where there is more than one. val_unseen: houses that no agent "
-    "was trained in; val_seen: other episodes in the houses trained in. Dashes: the paper's success on the R2R test "
-    "split, also of unseen houses.",
+    "Markers: mean over seeds with its 95 % bootstrap interval; one without a bar rests on one seed. val_unseen: "
+    "houses that no agent was trained in; val_seen: other episodes in the houses trained in. Dashes: the paper's "
+    "success on the R2R test split, also of unseen houses.",
     draw_splits,
 )
 _ANSWERS = Plate(
     "figure_success_answers",
     "What the teachers' answers buy",
     "Success of the trained agent alone on val_unseen, against all answers that its training used; bars are 95 % "
-    "intervals over seeds. Up and to the left is better.",
+    "bootstrap intervals over seeds, and a marker without one rests on one seed. Up and to the left is better.",
     draw_success_answers,
 )
 _LOOKS = Plate(
     "figure_looks",
     "Success alone against answers, while training",
-    "Ten looks in each run, each at 500 episodes of val_seen: success of the agent alone, with averaged weights, "
-    "against the answers that its training had used by then; a line a run. Up and to the left is better.",
+    "Ten looks in each run, each at the first 500 episodes of val_seen (no random sample of it: for where the "
+    "agents end, see the table of measures): success of the agent alone, with averaged weights, against the answers "
+    "that its training had used by then. Bold: mean over seeds; pale: runs. Up and to the left is better. Looks are "
+    "a tenth of the training apart, and every policy makes one update an iteration: at equal answers one that asks "
+    "at every step has made fewer updates.",
     draw_looks,
 )
 _TRAINING = Plate(

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from apil.studies.paper import R2R_RESULTS
-from apil.studies.records import Cell, RunResult, Study
-from apil.studies.statistics import Estimate
+from apil.studies.paper import printed_results
+from apil.studies.records import Cell, Look, RunResult, Study
+from apil.studies.statistics import Estimate, student_half_width
 from apil.studies.tables import NOTHING, Grid, Table, seeds_of, setting, shown
 
 _INTERVALS = (
-    "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]; a figure of one seed has none."
+    "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]; a figure of one seed has "
+    "none. Of three seeds that interval is from the smallest to the largest, and holds the true mean in about three "
+    "of four cases."
 )
 _PAPER_NUMBERS = (
     "Paper: its Table 2, on the R2R test split, whose goals are not public; ours are on val_unseen, houses that were "
@@ -19,6 +21,8 @@ _PAPER_NUMBERS = (
     "prints for BC and DAGGER, help would have led to nearly every goal. Its query rate is the share of steps at which "
     "the query rule fires on the test split."
 )
+
+_OTHER_DATA = "Not the public data of R2R: nothing here compares with the paper's numbers."
 
 
 def r2r_tables(study: Study) -> list[Table]:
@@ -43,13 +47,15 @@ def results_table(study: Study) -> Table:
     main = study.splits[0]
     notes = (
         setting(study),
-        f"An entry is success alone on {main} / query rate on {main}, both in percent. {_INTERVALS}",
+        f"An entry is success alone on {main} / query rate on {main}, both in percent; the interval is that of "
+        f"success. {_INTERVALS}",
         "Query rate: share of the steps at which the query policy fires while the agent walks alone.",
-        _PAPER_NUMBERS,
+        _PAPER_NUMBERS if printed_results(study.task) else _OTHER_DATA,
     )
+    beside = " beside the paper's Table 2" if printed_results(study.task) else ""
     return Table(
         "table_r2r",
-        "Success and query rate beside the paper's Table 2, r2r",
+        f"Success and query rate{beside}, {study.task}",
         notes,
         (
             _second_table(study, main),
@@ -68,8 +74,8 @@ def _second_table(study: Study, split: str) -> Grid:
     for query in study.queries:
         ours = (_pair(study.cell(teacher, query), split) for teacher in study.teachers)
         rows.append((query, seeds_of(study, query, study.teachers), *ours))
-        if query in R2R_RESULTS:
-            rows.append((f"{query}, paper", "", *(_printed(query, teacher) for teacher in study.teachers)))
+        if query in printed_results(study.task):
+            rows.append((f"{query}, paper", "", *(_printed(study, query, teacher) for teacher in study.teachers)))
     return Grid(
         f"Success alone on {split} / query rate on {split} (%)", ("query policy", "seeds", *study.teachers), tuple(rows)
     )
@@ -82,8 +88,8 @@ def _pair(cell: Cell, split: str) -> str:
     return f"{shown(success, 1, cell.seeds)} / {rate.mean:.1f}"
 
 
-def _printed(query: str, teacher: str) -> str:
-    result = R2R_RESULTS[query].get(teacher)
+def _printed(study: Study, query: str, teacher: str) -> str:
+    result = printed_results(study.task)[query].get(teacher)
     return NOTHING if result is None else f"{result.success:.1f} / {result.query_rate:.1f}"
 
 
@@ -100,7 +106,7 @@ def difference_grid(study: Study) -> Grid:
     """Our success alone minus the paper's, in points; no rows where the paper has none of the policies."""
     rows = []
     for query in study.queries:
-        if query in R2R_RESULTS:
+        if query in printed_results(study.task):
             entries = (_difference(study, query, teacher) for teacher in study.teachers)
             rows.append((query, seeds_of(study, query, study.teachers), *entries))
     heading = f"Success alone on {study.splits[0]} minus the paper's on test (points)"
@@ -110,7 +116,7 @@ def difference_grid(study: Study) -> Grid:
 def _difference(study: Study, query: str, teacher: str) -> str:
     ours, printed = (
         study.cell(teacher, query).measure(study.splits[0], "success_alone"),
-        R2R_RESULTS[query].get(teacher),
+        printed_results(study.task)[query].get(teacher),
     )
     return f"{100 * ours.mean - printed.success:+.1f}" if printed is not None and ours.known else NOTHING
 
@@ -123,7 +129,8 @@ _MEASURES = (
     ("ndtw", "nDTW", 3, 1.0),
     ("navigation_error", "navigation error (m)", 2, 1.0),
     ("path_length", "path length (m)", 2, 1.0),
-    ("query_rate", "query rate (%)", 1, 100.0),
+    ("query_rate", "query rate, alone (%)", 1, 100.0),
+    ("query_rate_with_help", "query rate, with help (%)", 1, 100.0),
 )
 """Name, heading, decimals and factor."""
 
@@ -133,11 +140,11 @@ def navigation_table(study: Study) -> Table:
     notes = (
         setting(study),
         "Alone, nobody is asked; with help the teacher's action is executed wherever the query policy fires. All "
-        "measures but success with help are of the agent alone.",
+        "measures but those with help are of the agent alone.",
         "Success: the walk ends within 3 m of the goal. Oracle success: it ever comes that near. SPL: success weighted "
         "by the shortest length over the length walked. nDTW: likeness to the annotated path, 1 is the same. "
         "Navigation error: metres from the end to the goal along the shortest path. Query rate: share of the steps at "
-        "which the query policy fires.",
+        "which the query policy fires; alone it fires and nobody answers.",
         _INTERVALS,
     )
     grids = tuple(_measures(study, split, teacher) for split in study.splits for teacher in study.teachers)
@@ -207,38 +214,61 @@ def paired_table(study: Study) -> Table:
     """APIL against DAGGER, seed by seed."""
     notes = (
         setting(study),
-        "Runs with the same seed start from the same weights and see the same episodes in the same order. A difference "
-        "is APIL's success alone minus DAGGER's, in points; the range is from the smallest to the largest over seeds.",
+        "Runs with the same seed start from the same weights and see the same episodes in the same order. A "
+        "difference is APIL's success alone minus DAGGER's, in points; the interval is Student's over seeds. All: "
+        "the mean over the teachers, seed by seed.",
         "Answers: how many the teachers gave in the whole training. DAGGER asks at every step of its own walks.",
-        "Answers to 95 %: the first of ten looks in training, each at 500 episodes of val_seen, at which success alone "
-        "was at least 95 % of that at DAGGER's last look with the same seed; the share is of all DAGGER's answers. A "
-        "run that never got there counts as none.",
+        "Answers to 95 %: the first of ten looks in training, each at the first 500 episodes of val_seen, at which "
+        "success alone was at least 95 % of that at DAGGER's last look with the same seed. The first share is of the "
+        "answers that DAGGER itself needed to get there, the second of all its answers. A look at 500 "
+        "episodes has a standard error of about 2 points. A run that never got there is left out of the means.",
     )
     grids = [_paired_grid(study, split) for split in study.splits]
     grids += [_answers_grid(study), *_reached_grids(study)]
     return Table("table_paired", f"APIL against DAGGER, {study.task}", notes, tuple(grids))
 
 
-def answers_to_reach(ours: RunResult, every: RunResult, share: float = 0.95) -> float | None:
-    """Answers at the first look of `ours` with at least this share of the success at the last look of `every`."""
+def look_to_reach(ours: RunResult, every: RunResult, share: float = 0.95) -> Look | None:
+    """The first look of `ours` with at least this share of the success at the last look of `every`."""
     if not (ours.looks and every.looks):
         return None
-    wanted = share * every.looks[-1][1]
-    return next((answers for answers, success in ours.looks if success >= wanted), None)
+    wanted = share * every.looks[-1].success
+    return next((look for look in ours.looks if look.success >= wanted), None)
 
 
 def _reached_grids(study: Study) -> list[Grid]:
-    """Answers that APIL needed to come near DAGGER; none where nobody looked."""
+    """Answers that APIL needed to come near DAGGER, beside DAGGER's own; none where nobody looked."""
     rows = []
     for teacher in both_ways(study):
-        pairs = [pair for pair in paired(study, teacher) if pair[0].looks and pair[1].looks]
-        needed = [(answers_to_reach(ours, every), every.answers) for ours, every in pairs]
-        known = [(answers, total) for answers, total in needed if answers is not None]
+        pairs = [(ours, every) for ours, every in paired(study, teacher) if ours.looks and every.looks]
+        found = [(look_to_reach(ours, every), look_to_reach(every, every), every.answers) for ours, every in pairs]
+        known = [(ours, every, total) for ours, every, total in found if ours is not None and every is not None]
+        if known:
+            counts = (
+                fmean(ours.answers for ours, _, _ in known),
+                fmean(every.answers for _, every, _ in known),
+                fmean(ours.iteration for ours, _, _ in known),
+                fmean(every.iteration for _, every, _ in known),
+            )
+            shares = (
+                fmean(ours.answers / every.answers for ours, every, _ in known),
+                fmean(ours.answers / total for ours, _, total in known),
+            )
+            entries = (*(f"{count:,.0f}" for count in counts), *(f"{100 * share:.1f}" for share in shares))
+        else:
+            entries = (NOTHING,) * 6
         if pairs:
-            share = f"{100 * fmean(answers / total for answers, total in known):.1f}" if known else NOTHING
-            mean = f"{fmean(answers for answers, _ in known):,.0f}" if known else NOTHING
-            rows.append((teacher, f"{len(known)} of {len(pairs)}", mean, share))
-    header = ("teacher", "seeds that got there", "answers, apil", "share of dagger's answers (%)")
+            rows.append((teacher, f"{len(known)} of {len(pairs)}", *entries))
+    header = (
+        "teacher",
+        "seeds that got there",
+        "answers, apil",
+        "answers, dagger",
+        "iterations, apil",
+        "iterations, dagger",
+        "apil's share of these answers (%)",
+        "of all dagger's (%)",
+    )
     return [Grid("Answers to 95 % of DAGGER's success on val_seen", header, tuple(rows))] if rows else []
 
 
@@ -246,15 +276,37 @@ def _paired_grid(study: Study, split: str) -> Grid:
     rows = []
     for teacher in both_ways(study):
         found = differences(study, teacher, split)
-        each = ", ".join(f"{value:+.1f}" for value in found)
-        rows.append((teacher, str(len(found)), f"{fmean(found):+.1f}", spread(found), each))
-    header = ("teacher", "common seeds", "mean", "range", "each seed")
+        rows.append((teacher, *_over_common_seeds(found)))
+    if len(rows) > 1:
+        by_seed = _by_seed(study, split)
+        rows += [("all", *_over_common_seeds(by_seed))] if by_seed else []
+    header = ("teacher", "common seeds", "mean", "95 % interval", "each seed")
     return Grid(f"Success alone on {split}, APIL minus DAGGER (points)", header, tuple(rows))
 
 
-def spread(values: Sequence[float]) -> str:
-    """From the smallest to the largest; nothing to say of one value."""
-    return f"{min(values):+.1f} to {max(values):+.1f}" if len(values) > 1 else NOTHING
+def _over_common_seeds(found: Sequence[float]) -> tuple[str, ...]:
+    each = ", ".join(f"{value:+.1f}" for value in found)
+    return str(len(found)), f"{fmean(found):+.1f}", student(found), each
+
+
+def _by_seed(study: Study, split: str) -> list[float]:
+    """APIL's success alone minus DAGGER's, in points, for each seed that all teachers have: mean over teachers."""
+    teachers = both_ways(study)
+    seeds = set.intersection(*({ours.seed for ours, _ in paired(study, teacher)} for teacher in teachers))
+    of = {
+        (teacher, ours.seed): gap
+        for teacher in teachers
+        for (ours, _), gap in zip(paired(study, teacher), differences(study, teacher, split), strict=True)
+    }
+    return [fmean(of[teacher, seed] for teacher in teachers) for seed in sorted(seeds)]
+
+
+def student(values: Sequence[float]) -> str:
+    """The 95 % interval of the mean by Student's distribution; nothing to say of one value."""
+    if len(values) < 2:
+        return NOTHING
+    half = student_half_width(values)
+    return f"{fmean(values) - half:+.1f} to {fmean(values) + half:+.1f}"
 
 
 def _answers_grid(study: Study) -> Grid:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,16 @@ class Ceiling:
     """Metres to the goal at the end, mean over the episodes."""
 
 
+class Look(NamedTuple):
+    """What an agent could do at some moment of its training."""
+
+    iteration: int
+    answers: float
+    """So far."""
+    success: float
+    """Alone, on the episodes of val_seen that were looked at."""
+
+
 @dataclass(frozen=True)
 class RunResult:
     """One run of a study on a task with splits, for comparisons seed by seed."""
@@ -100,8 +110,8 @@ class RunResult:
     """In the whole run."""
     splits: Mapping[str, Mapping[str, float]]
     """Measures by split."""
-    looks: tuple[tuple[float, float], ...] = ()
-    """Answers so far and success alone on val_seen, at some moments of the training."""
+    looks: tuple[Look, ...] = ()
+    """In the order of training."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +172,7 @@ class Study:
     """Everything that a study recorded."""
 
     task: str
+    """`houses` for a study of R2R's task on any other data than the public ones."""
     seeds: int
     iterations: int
     expectation: str
@@ -240,7 +251,8 @@ def _study(folder: Path) -> Study:
     own = _json(folder / "interactions.json")
     seeds = summary["seeds"]
     return Study(
-        task=summary["task"],
+        # Numbers of the paper and of R2R on public data must not stand beside those of other houses.
+        task=summary["task"] if summary.get("public_data", True) else "houses",
         seeds=len(seeds) if isinstance(seeds, list) else int(seeds),
         iterations=int(summary["iterations"]),
         expectation=str(summary["expectation"]),
@@ -309,7 +321,10 @@ def _run(entry: Mapping[str, Any]) -> RunResult:
     splits = {
         split: {name: float(value) for name, value in measures.items()} for split, measures in entry["splits"].items()
     }
-    looks = tuple((float(look["answers"]), float(look["success_alone"])) for look in entry.get("looks", []))
+    looks = tuple(
+        Look(int(look["iteration"]), float(look["answers"]), float(look["success_alone"]))
+        for look in entry.get("looks", [])
+    )
     return RunResult(entry["teacher"], entry["query"], int(entry["seed"]), float(entry["answers"]), splits, looks)
 
 

@@ -188,7 +188,9 @@ def _nearest(study: Study, distance: Mapping[str, float]) -> str:
     """Which trainer comes nearest to the paper's Table 1."""
     query = min(distance, key=lambda name: distance[name])
     count = 2 * len(study.teachers)
-    return f"Nearest to the paper: {query}, whose {count} means are {distance[query]:.3f} bits from it on average."
+    compared = "" if len(distance) == len(study.queries) else f" (of {', '.join(distance)}, which have all teachers)"
+    gap = f"{distance[query]:.3f} bits"
+    return f"Nearest to the paper{compared}: {query}, whose {count} means are {gap} from it on average."
 
 
 # The page.
@@ -296,7 +298,7 @@ def _comparison(study: Study) -> str:
 
 def _second_table(study: Study) -> str:
     """Success against the paper's Table 2, where the task is the paper's."""
-    if not study.splits:
+    if not study.splits or not difference_grid(study).rows:
         return ""
     note = (
         "Success of the agent alone against Table 2 of the paper, which is on the test split, whose goals are not "
@@ -362,9 +364,22 @@ def _figure(name: str, title: str, caption: str, formats: Mapping[str, bytes]) -
 
 def _thresholds(study: Study) -> str:
     queries = in_order(study.thresholds)
-    return _list([f"{q}: {study.thresholds[q].value:.4g}. {study.thresholds[q].how}" for q in queries])
+    return _list(
+        [f"{q}: {study.thresholds[q].value:.4g}. {study.thresholds[q].how}{_came_of_it(study, q)}" for q in queries]
+    )
+
+
+def _came_of_it(study: Study, query: str) -> str:
+    """The query rate over whole runs with DETM, on which thresholds are found, beside APIL's."""
+    ours, apil = (study.cell("detm", name).figure("query_rate_total") for name in (query, "apil"))
+    if not (ours.known and apil.known):
+        return ""
+    return f" In this study's runs with detm: {ours.mean:.3f}, apil {apil.mean:.3f}."
 
 
 def _readings(study: Study) -> str:
-    entries = (f"<dt>{html.escape(r.title)}</dt><dd>{html.escape(r.text)}</dd>" for r in readings(study.task))
+    entries = (
+        f"<dt>{html.escape(r.title)}</dt><dd>{html.escape(r.text)}</dd>"
+        for r in readings("r2r" if study.splits else study.task)
+    )
     return "<dl>" + "".join(entries) + "</dl>"

@@ -127,6 +127,21 @@ def _quantiles(means: Floats, *levels: float) -> Floats:
     return result
 
 
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""97.5 % quantiles of Student's distribution with 1, 2, ... degrees of freedom."""
+
+
+def student_half_width(values: Sequence[float]) -> float:
+    """Half the width of the 95 % interval of a mean of 2 to 10 values by Student's distribution.
+
+    For few seeds: of three values the bootstrap interval is the range, which holds the true mean of a normal
+    distribution in about three of four cases.
+    """
+    if not 2 <= len(values) <= len(_T) + 1:
+        raise ApilError(f"A Student interval is made of 2 to {len(_T) + 1} values; got {len(values)}.")
+    return float(_T[len(values) - 2] * np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
 def from_json(data: Mapping[str, float | None] | None) -> Estimate:
     """The estimate that an `Interval` stands for; unknown when it is absent or holds None."""
     if data is None:

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from apil.config import RunConfig
 from apil.learning.build import build, committee_of, make_task
 from apil.learning.metrics import PARTS, Row
 from apil.learning.navigation import follow_teacher
@@ -17,6 +18,8 @@ from apil.learning.teacher_model import expected_uncertainty
 from apil.runs.files import read_json, read_rows, write_json, write_text
 from apil.studies.plan import SPLITS, Cell
 from apil.studies.statistics import interval
+from apil.tasks.r2r.summary import is_official
+from apil.tasks.r2r.task import R2R
 from apil.teachers.wrappers import committee_behind
 
 _FIGURES = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total")
@@ -30,6 +33,7 @@ SPLIT_FIGURES = (
     "navigation_error",
     "path_length",
     "query_rate",
+    "query_rate_with_help",
 )
 """Of each split of R2R."""
 OBJECTIVE = ("query_on_progress", "no_progress")
@@ -155,6 +159,7 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0].config
     return {
         "task": first.task,
+        **_public(first),
         "seeds": len({result.config.seed for result in results}),
         "iterations": first.iterations,
         "expectation": first.expectation,
@@ -182,6 +187,12 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
         ],
         **_ceiling(results),
     }
+
+
+def _public(config: RunConfig) -> dict[str, bool]:
+    """Whether a study of R2R is on the public data, not on generated houses or a part of them."""
+    task = make_task(config)
+    return {"public_data": is_official(task.world)} if isinstance(task, R2R) else {}
 
 
 def _splits(own: Sequence[Result]) -> dict[str, Any]:

@@ -104,7 +104,10 @@ def _seeds_heading(study: Study) -> tuple[str, ...]:
     return ("seeds",) if len(seed_counts(study)) > 1 else ()
 
 
-_READ_INTERVALS = "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]."
+_READ_INTERVALS = (
+    "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]; of few seeds it is too "
+    "narrow, and one seed has none."
+)
 
 
 def uncertainty_table(study: Study) -> Table:
@@ -128,7 +131,7 @@ def uncertainty_table(study: Study) -> Table:
             f"{DIFFERS} marks a figure whose interval misses the paper's number, rounding allowed for."
         )
     if _has_paper(study) and len(seed_counts(study)) > 1:
-        notes.append("Where there is one seed there is no interval, and the mark says only that the number is another.")
+        notes.append("Where there is one seed there is no interval and no mark.")
     grids = tuple(_uncertainty_grid(study, quantity) for quantity in ("intrinsic", "extrinsic"))
     return Table("table_uncertainty", f"Uncertainty learned from each teacher, {study.task}", tuple(notes), grids)
 
@@ -172,7 +175,7 @@ def _compared(study: Study, teacher: str, query: str, quantity: str) -> str:
     cell = study.cell(teacher, query)
     ours = cell.figure(quantity)
     printed = printed_uncertainty(study.task, teacher, quantity)
-    mark = f" {DIFFERS}" if printed is not None and differs(printed, ours) else ""
+    mark = f" {DIFFERS}" if printed is not None and cell.seeds != 1 and differs(printed, ours) else ""
     return shown(ours, seeds=cell.seeds) + mark
 
 
@@ -232,9 +235,11 @@ def queries_table(study: Study) -> Table:
             figures = (shown(cell.figure(name), decimals, cell.seeds) for name, _, decimals in columns)
             rows.append((query, *_seeds_column(study, query, [teacher]), *figures))
         grids.append(Grid(f"Teacher {teacher}", header, tuple(rows)))
+    where = f", on {study.splits[0]}" if study.splits else ""
     notes = (
         setting(study),
-        "Query rate: share of the steps at which the teachers were asked. Answers: how many they gave in all.",
+        "Query rate: share of the steps at which the teachers were asked; in evaluation, at which they would have "
+        f"been: the agent acts alone{where}. Answers: how many they gave in all.",
         "Success alone: share of evaluation episodes that end at the goal after training, with nobody to "
         "ask. Success in training: with the help that was asked for.",
         _READ_INTERVALS,
