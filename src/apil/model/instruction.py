@@ -176,7 +176,9 @@ class InstructionModel:
             return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the asked steps of the batch."""
+        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the asked steps of the batch.
+
+        The error of the distance is averaged over those of them at which one was told."""
         batch = _Batch.of(episodes)
         weights = self.weights()
 
@@ -195,9 +197,11 @@ class InstructionModel:
         count = max(1, len(asked))
         policy = functional.cross_entropy(likelihood[asked], batch.action[asked], reduction="sum") / count
         if self.sizes.distance_weight:
-            guess = affine(weights, "distance", state[asked])[:, 0]
-            truth = (batch.distance[asked] / 10.0).clamp_max(_FAR)
-            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / count
+            # A teacher that may leave distances out tells NaN.
+            told = asked[~batch.distance[asked].isnan()]
+            guess = affine(weights, "distance", state[told])[:, 0]
+            truth = (batch.distance[told] / 10.0).clamp_max(_FAR)
+            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, len(told))
         who = mlp(self.identity, batch.state.unsqueeze(0))[0, :, : self.teachers]
         identity = functional.cross_entropy(who[asked], batch.identity[asked], reduction="sum") / count
         return policy.unsqueeze(0), identity.unsqueeze(0)
