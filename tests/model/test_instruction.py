@@ -438,6 +438,14 @@ def test_image_features_are_seen_and_learned_from(houses_data: Path) -> None:
         ({"heads": 0}, "heads is 0: give a number above 0"),
         ({"word_dropout": 1.0}, "word-dropout is 1: give a rate from 0 to below 1"),
         ({"view_dropout": -0.1}, "view-dropout is -0.1: give a rate from 0 to below 1"),
+        ({"width": "abc"}, "width is abc: give a whole number"),
+        ({"width": True}, "width is True: give a whole number"),
+        ({"width": 16.0}, "width is 16.0: give a whole number"),
+        ({"mirror": "x"}, "mirror is x: give a number"),
+        ({"mirror": 10**400}, "mirror is 1000"),
+        ({"distance_weight": float("nan")}, "distance-weight is nan: give a number"),
+        ({"distance_weight": -3}, "distance-weight is -3: give a number from 0 "),
+        ({"features": 3}, "features is 3: give names joined by commas"),
     ],
 )
 def test_sizes_that_cannot_be_are_told(houses_data: Path, options: dict[str, Any], message: str) -> None:
