@@ -14,7 +14,7 @@ import pytest
 from made_up_r2r import made_up_files, write_folder
 
 from apil.cli import main
-from apil.config import RunConfig
+from apil.config import Option, RunConfig
 from apil.query import QUERY_POLICIES
 from apil.runs.train import start_run
 from apil.tasks import TASKS
@@ -280,6 +280,40 @@ def test_a_mistake_from_a_shell_is_one_line_without_a_traceback(tmp_path: Path) 
 def test_evaluating_no_episodes_is_refused(run: Run, trained: Path) -> None:
     _one_line(run("evaluate", trained, "--episodes", "0"), "episodes is 0")
     assert not (trained / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize(
+    "option", [("--split", "val_seen"), ("--sample",), ("--shuffle",), ("--draw", "2"), ("--data", "houses")]
+)
+def test_evaluating_another_task_with_an_option_of_r2r_is_refused(
+    run: Run, trained: Path, option: tuple[str, ...]
+) -> None:
+    _one_line(run("evaluate", trained, "--episodes", "2", *option), f"{option[0]} is for runs on r2r, ")
+    assert not (trained / "evaluation.json").exists()
+
+
+def test_each_way_to_evaluate_an_r2r_agent_has_a_file_of_its_own(run: Run, tmp_path: Path, made_up_data: Path) -> None:
+    options: dict[str, Option] = {"data": str(made_up_data), "width": 16, "heads": 2}
+    config = RunConfig("r2r", "detm", "bc", iterations=1, batch=2, hidden=8, persona=4, models=2, options=options)
+    start_run(config, tmp_path / "run", progress=lambda done: None)
+    kept = tmp_path / "run/evaluation-val_unseen.json"
+    assert run("evaluate", "run").code == 0
+    before = kept.read_bytes()
+    for arguments, name in (
+        (("--sample",), "val_unseen-sampled"),
+        (("--shuffle",), "val_unseen-shuffled"),
+        (("--shuffle", "--sample", "--episodes", "1"), "val_unseen-shuffled-sampled-first-1"),
+        (("--episodes", "1"), "val_unseen-first-1"),
+    ):
+        assert run("evaluate", "run", *arguments).code == 0
+        found = json.loads((tmp_path / f"run/evaluation-{name}.json").read_text())
+        assert found["greedy"] == ("--sample" not in arguments)
+        assert found["episodes"] == (1 if "--episodes" in arguments else 2)
+        assert kept.read_bytes() == before
+    # As many as there are is the whole split.
+    kept.unlink()
+    assert run("evaluate", "run", "--episodes", "9").code == 0
+    assert kept.read_bytes() == before
 
 
 @pytest.mark.parametrize("command", [("train", *_TINY), ("study", "grid", *_SMALL_STUDY)], ids=["train", "study"])
