@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from made_up_r2r import made_up_files, write_folder
 
 from apil.cli import main
-from apil.config import RunConfig
+from apil.config import Option, RunConfig
 from apil.query import QUERY_POLICIES
 from apil.runs.train import start_run
 from apil.tasks import TASKS
+from apil.tasks.r2r.compile import compile_world
 from apil.teachers import TEACHERS
 
 _HEADER = "task,teacher,query,seed,iteration,query_rate,success,intrinsic,extrinsic,behavioral,model,total,answers"
@@ -232,6 +234,37 @@ def test_a_mistake_is_one_line_and_writes_nothing(
     assert list(tmp_path.rglob("*")) == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--option", "width=abc"), "width is abc: give a whole number."),
+        (("--option", "width=true"), "width is True: give a whole number."),
+        (("--option", "distance_weight=nan"), "distance-weight is nan: give a number."),
+        (("--option", "horizon=2"), "Unknown --option 'horizon'. Known: branch_dropout, distance_weight, heads,"),
+        (("--option", "features=images"), "Unknown --option 'features'."),
+        (("--features", "smell"), "There is no feature 'smell'"),
+        (("--features", ""), "There is no feature ''"),
+        (("--features", "rooms,images"), "The data have no images: compile with --image-features, or leave it out"),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_mistake_in_what_an_r2r_agent_is_to_be_writes_nothing(
+    run: Run, tmp_path: Path, made_up_data: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    _one_line(run("train", "--task", "r2r", "--data", made_up_data, *arguments, *_TINY), message)
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_features_that_the_data_lack_are_left_out_unless_they_are_typed(run: Run, tmp_path: Path) -> None:
+    files = {name: value for name, value in made_up_files().items() if name.startswith(("conn", "anno", "capt"))}
+    compile_world(write_folder(tmp_path / "raw", files), tmp_path / "data", lambda stage, done, total: None)
+    train = ("train", "--task", "r2r", "--data", "data", "--batch", "2", "--option", "width=16", *_TINY)
+    _one_line(run(*train, "--features", "captions,objects"), "The data have no objects: compile files with objects")
+    assert run(*train, "--out", "typed", "--features", "captions,geometry").code == 0
+    assert run(*train, "--out", "open").code == 0
+    assert json.loads((tmp_path / "open/config.json").read_text())["options"]["features"] == "captions,objects,rooms"
+
+
 def _one_line(outcome: Outcome, message: str) -> None:
     assert outcome.code == 2
     assert outcome.err.startswith("apil: ")
@@ -247,6 +280,40 @@ def test_a_mistake_from_a_shell_is_one_line_without_a_traceback(tmp_path: Path) 
 def test_evaluating_no_episodes_is_refused(run: Run, trained: Path) -> None:
     _one_line(run("evaluate", trained, "--episodes", "0"), "episodes is 0")
     assert not (trained / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize(
+    "option", [("--split", "val_seen"), ("--sample",), ("--shuffle",), ("--draw", "2"), ("--data", "houses")]
+)
+def test_evaluating_another_task_with_an_option_of_r2r_is_refused(
+    run: Run, trained: Path, option: tuple[str, ...]
+) -> None:
+    _one_line(run("evaluate", trained, "--episodes", "2", *option), f"{option[0]} is for runs on r2r, ")
+    assert not (trained / "evaluation.json").exists()
+
+
+def test_each_way_to_evaluate_an_r2r_agent_has_a_file_of_its_own(run: Run, tmp_path: Path, made_up_data: Path) -> None:
+    options: dict[str, Option] = {"data": str(made_up_data), "width": 16, "heads": 2}
+    config = RunConfig("r2r", "detm", "bc", iterations=1, batch=2, hidden=8, persona=4, models=2, options=options)
+    start_run(config, tmp_path / "run", progress=lambda done: None)
+    kept = tmp_path / "run/evaluation-val_unseen.json"
+    assert run("evaluate", "run").code == 0
+    before = kept.read_bytes()
+    for arguments, name in (
+        (("--sample",), "val_unseen-sampled"),
+        (("--shuffle",), "val_unseen-shuffled"),
+        (("--shuffle", "--sample", "--episodes", "1"), "val_unseen-shuffled-sampled-first-1"),
+        (("--episodes", "1"), "val_unseen-first-1"),
+    ):
+        assert run("evaluate", "run", *arguments).code == 0
+        found = json.loads((tmp_path / f"run/evaluation-{name}.json").read_text())
+        assert found["greedy"] == ("--sample" not in arguments)
+        assert found["episodes"] == (1 if "--episodes" in arguments else 2)
+        assert kept.read_bytes() == before
+    # As many as there are is the whole split.
+    kept.unlink()
+    assert run("evaluate", "run", "--episodes", "9").code == 0
+    assert kept.read_bytes() == before
 
 
 @pytest.mark.parametrize("command", [("train", *_TINY), ("study", "grid", *_SMALL_STUDY)], ids=["train", "study"])

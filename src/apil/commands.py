@@ -77,8 +77,9 @@ class Train:
     """R2R: the folder or file made by `apil data r2r` or `apil data houses`; generated houses if not given."""
     preset: Literal["desk", "paper"] = "desk"
     """R2R: sizes and length of a run, for a desk (minutes) or the paper's."""
-    features: str = "captions,objects,rooms"
-    """R2R: what the agent sees beside the geometry of exits: some of captions, objects, rooms, images; or geometry."""
+    features: str | None = None
+    """R2R: what the agent sees beside the geometry of exits: some of captions, objects, rooms, images; or geometry.
+    Those of captions,objects,rooms that the data have if not given."""
     reading: Literal["closer", "literal"] = "closer"
     """R2R: reference actions also come closer to the goal, or the paper's words taken literally."""
     held_out: int = 0
@@ -192,7 +193,7 @@ class DataR2R:
     """Check the public Room-to-Room files and compile them into one file; see docs/guide/r2r.md."""
 
     source: Annotated[Path, tyro.conf.arg(name="from")]
-    """Folder with connectivity/, annotations/ and so on, or with their packed archives (*.tar.xz)."""
+    """Folder with connectivity/, annotations/ and so on, with their packed archives (*.tar.xz), or both."""
     out: Path = Path("data/r2r")
     """Folder for r2r.safetensors."""
     image_features: Path | None = None

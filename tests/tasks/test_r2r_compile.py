@@ -228,6 +228,27 @@ def test_archives_and_folders_give_the_same_bytes(tmp_path: Path) -> None:
     assert len(world.sha256["annotations/R2R_train.json"]) == 64
 
 
+def test_parts_may_be_packed_beside_others_that_are_not(tmp_path: Path) -> None:
+    files = made_up_files()
+    whole = compile_world(write_folder(tmp_path / "folder", files), tmp_path / "1", _silent)
+    for tops in (("connectivity", "annotations"), ("captions/blip2_24view", "embeddings")):
+        mixed = tmp_path / tops[1]
+        write_folder(mixed, {name: value for name, value in files.items() if name.startswith(tops)})
+        write_archives(mixed, {name: value for name, value in files.items() if not name.startswith(tops)})
+        found = compile_world(mixed, tmp_path / "2", _silent)
+        assert found.read_bytes() == whole.read_bytes()
+
+
+def test_an_unpacked_file_goes_before_a_packed_one(tmp_path: Path) -> None:
+    files = made_up_files()
+    write_archives(tmp_path / "raw", files)
+    files["annotations/R2R_val_seen.json"][0]["instructions"] = ["Walk past the door."]
+    write_folder(tmp_path / "raw", {name: files[name] for name in ("annotations/R2R_val_seen.json",)})
+    split = World.open(compile_world(tmp_path / "raw", tmp_path / "out", _silent)).split("val_seen")
+    assert split.tokens_length.tolist() == [6]
+    assert not (split.tokens == 1).any()
+
+
 def test_a_wrong_name_of_a_split_is_told(world: World) -> None:
     with pytest.raises(ApilError, match=r"Unknown split 'val_unsen'\. Did you mean 'val_unseen'"):
         world.split("val_unsen")
@@ -290,6 +311,21 @@ def test_image_features_from_hdf5(world: World, tmp_path: Path) -> None:
         _compiled(tmp_path, made_up_files(), image_features=tmp_path / "features.hdf5")
 
 
+def test_bad_hdf5_features_are_told(world: World, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py", reason="needs the extra `images`")
+    path = tmp_path / "features.h5"
+    for content, message in (
+        (["no number"] * 36, r"features\.h5: alpha_a2 holds no table of numbers: use 36-view features"),
+        (np.full((36, 4), 1e30), "alpha_a2 has features beyond 65504"),
+        (np.zeros((36, 0)), r"alpha_a2 has the shape \(36, 0\)"),
+    ):
+        with h5py.File(path, "w") as file:
+            for key, value in (_views(world) | {"alpha_a2": content}).items():
+                file[key] = value
+        with pytest.raises(ApilError, match=message):
+            _compiled(tmp_path, made_up_files(), image_features=path)
+
+
 def test_hdf5_without_h5py_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(ApilError, match=r"pip install 'apil\[images\]'"):
@@ -302,10 +338,18 @@ def test_bad_image_features_are_told(world: World, tmp_path: Path) -> None:
     for change, message in (
         ({"alpha_a2": views["alpha_a2"][:30]}, "line 3 is truncated or has no 36 views"),
         ({"alpha_a2": views["alpha_a2"][:, :3]}, "alpha_a2 has 3 features, others 4"),
+        ({"alpha_a0": views["alpha_a0"][:, :0]}, r"features\.tsv: alpha_a0 has the shape \(36, 0\)"),
+        ({"beta_b1": views["beta_b1"] * np.float32("nan")}, r"features\.tsv: beta_b1 has features that are not finite"),
+        ({"beta_b1": views["beta_b1"] + np.float32("inf")}, "beta_b1 has features that are not finite"),
+        ({"beta_b1": views["beta_b1"] + np.float32(65520)}, "beta_b1 has features beyond 65504, .*: scale them"),
     ):
         _write_tsv(file, views | change)
         with pytest.raises(ApilError, match=message):
             _compiled(tmp_path, made_up_files(), image_features=file)
+    _write_tsv(file, views)
+    file.write_text(file.read_text() + file.read_text().splitlines()[4] + "\n")
+    with pytest.raises(ApilError, match=r"features\.tsv: alpha_a4 is there twice: leave one of the two out"):
+        _compiled(tmp_path, made_up_files(), image_features=file)
     _write_tsv(file, views)
     file.write_text(file.read_text()[:-40])
     with pytest.raises(ApilError, match="line 13 is truncated"):

@@ -266,6 +266,22 @@ def _no_end(folder: Path) -> None:
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n")
 
 
+def _no_unknown(folder: Path) -> None:
+    file = folder / "vocab.txt"
+    file.write_text(file.read_text().replace("[UNK]", "[OTHER]"))
+
+
+def _more_words(folder: Path) -> None:
+    file = folder / "vocab.txt"
+    file.write_text(file.read_text() + "zebra\n")
+
+
+def _longer_texts(folder: Path) -> None:
+    (folder / "config.json").write_text(
+        '{"num_attention_heads": 2, "num_hidden_layers": 2, "max_position_embeddings": 25}'
+    )
+
+
 def _half_the_weights(folder: Path) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
@@ -300,7 +316,8 @@ def _bytes_for_text(folder: Path) -> None:
 
 
 DAMAGES: list[Any] = [
-    _no_end, _half_the_weights, _no_heads, _other_heads, _more_layers, _half_a_json, _a_list, _bytes_for_text
+    _no_end, _no_unknown, _more_words, _longer_texts, _half_the_weights, _no_heads, _other_heads, _more_layers,
+    _half_a_json, _a_list, _bytes_for_text,
 ]  # fmt: skip
 
 

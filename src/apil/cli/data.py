@@ -36,6 +36,7 @@ def data_houses(command: DataHouses) -> None:
 
 def data_show(command: DataShow) -> None:
     """`apil data show`"""
+    from apil.tasks.r2r.layout import SPLITS
     from apil.tasks.r2r.summary import GRAPHS, differences, is_official, summary
     from apil.tasks.r2r.world import World
 
@@ -49,6 +50,8 @@ def data_show(command: DataShow) -> None:
     print(f"Vocabulary: {len(world.vocabulary)} words. Features: {', '.join(world.features) or 'none'}")
     if lacking:
         print(f"Not in the raw files: {', '.join(lacking)} (docs/guide/r2r.md says where to get them)")
+    if world.unread:
+        print(f"Not read: {', '.join(world.unread)} (splits are {', '.join(SPLITS)})")
     if is_official(world):
         told = [f"Not as published for R2R: {difference}" for difference in differences(figures)]
         print("\n".join(told) or "All figures are as published for R2R.")

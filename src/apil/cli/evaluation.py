@@ -26,9 +26,11 @@ def evaluate(command: Evaluate) -> None:
         positive("episodes", command.episodes)
     if command.draw < 0:
         raise ApilError(f"draw is {command.draw}: give the number of episodes to draw.")
-    if load_config(command.run).task == "r2r":
+    task = load_config(command.run).task
+    if task == "r2r":
         _evaluate_r2r(command)
         return
+    _refuse_options_of_r2r(command, task)
     episodes = 1000 if command.episodes is None else command.episodes
     config, agents = load_run(command.run)
     with progress_bar() as progress:
@@ -42,6 +44,13 @@ def evaluate(command: Evaluate) -> None:
     known = {name: value for name, value in model.items() if isinstance(value, float)}
     print_table("Does the agent know its teachers? (divergences in bits)", known)
     wrote(path)
+
+
+def _refuse_options_of_r2r(command: Evaluate, task: str) -> None:
+    """An option that would do nothing must not be ignored in silence."""
+    for name in ("split", "sample", "shuffle", "draw", "data"):
+        if getattr(command, name) != getattr(Evaluate(command.run), name):
+            raise ApilError(f"--{name} is for runs on r2r, {command.run} is one on {task}: leave the option out.")
 
 
 def _evaluate_r2r(command: Evaluate) -> None:
@@ -60,7 +69,8 @@ def _evaluate_r2r(command: Evaluate) -> None:
         raise unknown_name("split", split, task.splits)
     _, agents = load_run(command.run, options=options)
     with progress_bar() as progress:
-        total = len(task.of_split(split).episodes[: command.episodes])
+        every = len(task.of_split(split).episodes)
+        total = min(every, command.episodes or every)
         bar = progress.add_task(f"evaluating on {split}", total=2 * total)
         result = evaluate_split(
             agents,
@@ -70,7 +80,9 @@ def _evaluate_r2r(command: Evaluate) -> None:
             shuffle=command.shuffle,
             progress=lambda done: progress.update(bar, completed=done),
         )
-    path = write_evaluation(command.run, result, f"{split}-shuffled" if command.shuffle else split)
+    # Only one that takes the likeliest actions in the whole split has the split's plain name.
+    name = split + "-shuffled" * command.shuffle + "-sampled" * command.sample
+    path = write_evaluation(command.run, result, name if total == every else f"{name}-first-{total}")
     print_table(f"R2R {split}, taught by {config.teacher}, query policy {config.query}", result)
     wrote(path)
     if command.draw:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from apil.cli.show import print_table, progress_bar, wrote
 from apil.commands import Train
 from apil.config import Option, RunConfig, positive
-from apil.errors import ApilError
+from apil.errors import ApilError, unknown_name
 from apil.query import QUERY_POLICIES, needs_threshold
 
 if TYPE_CHECKING:
@@ -66,16 +66,34 @@ def resolve(command: Train) -> RunConfig:
 
 def _r2r_settings(command: Train) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the preset, and the options of the task and its encoder."""
+    from apil.model.instruction import InstructionSizes
     from apil.tasks.r2r.presets import PRESETS
     from apil.tasks.r2r.task import R2R
 
-    preset = PRESETS[command.preset]
-    encoder = {**preset.encoder, "features": command.features}
-    encoder |= options_of(command.option)
+    preset, typed = PRESETS[command.preset], options_of(command.option)
+    # What is seen has an option of its own, as all settings of the task have.
+    known = [f.name for f in fields(InstructionSizes) if f.name != "features"]
+    for name in typed:
+        if name not in known:
+            raise unknown_name("--option", name, known)
+    features = InstructionSizes.features if command.features is None else command.features
+    encoder = {**preset.encoder, "features": features, **typed}
+    InstructionSizes(**encoder)
     if not command.data:
         print("No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md.")
     place = {"data": command.data, "horizon": command.horizon, "reading": command.reading, "held_out": command.held_out}
-    return dict(preset.settings), {**place, "digest": R2R(**place).world.digest, **encoder}  # type: ignore[arg-type]
+    world = R2R(**place).world  # type: ignore[arg-type]
+    if command.features is not None:
+        _check_features(command.features, world.features)
+    return dict(preset.settings), {**place, "digest": world.digest, **encoder}
+
+
+def _check_features(typed: str, there: tuple[str, ...]) -> None:
+    """Refuses a feature that was asked for by name and that the data lack."""
+    for name in typed.split(","):
+        if name not in ("geometry", *there):
+            how = "with --image-features" if name == "images" else f"files with {name} (docs/guide/r2r.md)"
+            raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
 
 
 def options_of(words: tuple[str, ...]) -> dict[str, Option]:

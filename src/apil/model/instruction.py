@@ -5,13 +5,14 @@ attends to the steps before and to the text, and its outcome is the state s. The
 in (s, h): it gives a vector that is compared with those of the candidates, stop and the exits. Beside it, the words
 that the state looks for in the text are compared with the words shown in the direction of each exit.
 
-Acting keeps no gradient and caches keys and values; learning sees whole episodes in one causal pass.
+Acting keeps no gradient and caches what keys and values would be made of; learning sees whole episodes in one causal
+pass.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -50,6 +51,12 @@ UNKNOWN, END = 1, 2
 """Words that stand for those that are not known, and for the end; 0 is none."""
 _LEADING = 4
 """Features of an observation before the flags of the exits: instruction, viewpoint, heading, last action."""
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "str": ((str,), "names joined by commas"),
+}
+"""By the type of a size: what it may be, and in words."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +89,20 @@ class InstructionSizes:
     """What the agent sees beside the geometry, joined by commas; what the data lack is left out."""
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value, wanted = getattr(self, field.name), _KINDS[str(field.type)]
+            # NaN is below nothing, and larger numbers cannot be reckoned with.
+            odd = isinstance(value, bool) or not isinstance(value, wanted[0])
+            if odd or (not isinstance(value, str) and not abs(value) < 2**63):
+                raise ApilError(f"{field.name.replace('_', '-')} is {str(value)[:20]}: give {wanted[1]}.")
         for name in ("width", "text_layers", "step_layers", "heads", "words"):
             if getattr(self, name) < 1:
                 raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name)}: give a number above 0.")
         for name in ("branch_dropout", "word_dropout", "shown_dropout", "view_dropout", "mirror"):
             if not 0 <= getattr(self, name) < 1:
                 raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name):g}: give a rate from 0 to below 1.")
+        if self.distance_weight < 0:
+            raise ApilError(f"distance-weight is {self.distance_weight:g}: give a number from 0 (none) up.")
         if self.width % self.heads:
             raise ApilError(f"width {self.width} is not a multiple of heads {self.heads}: choose one that is.")
         for name in self.features.split(","):
@@ -176,7 +191,9 @@ class InstructionModel:
             return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the asked steps of the batch."""
+        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the asked steps of the batch.
+
+        The error of the distance is averaged over those of them at which one was told."""
         batch = _Batch.of(episodes)
         weights = self.weights()
 
@@ -195,9 +212,11 @@ class InstructionModel:
         count = max(1, len(asked))
         policy = functional.cross_entropy(likelihood[asked], batch.action[asked], reduction="sum") / count
         if self.sizes.distance_weight:
-            guess = affine(weights, "distance", state[asked])[:, 0]
-            truth = (batch.distance[asked] / 10.0).clamp_max(_FAR)
-            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / count
+            # A teacher that may leave distances out tells NaN.
+            told = asked[~batch.distance[asked].isnan()]
+            guess = affine(weights, "distance", state[told])[:, 0]
+            truth = (batch.distance[told] / 10.0).clamp_max(_FAR)
+            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, len(told))
         who = mlp(self.identity, batch.state.unsqueeze(0))[0, :, : self.teachers]
         identity = functional.cross_entropy(who[asked], batch.identity[asked], reduction="sum") / count
         return policy.unsqueeze(0), identity.unsqueeze(0)

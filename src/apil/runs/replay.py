@@ -11,7 +11,7 @@ from apil.errors import ApilError
 from apil.learning.collect import Agents, Step, collect
 from apil.types import Picture
 
-_COLOURS = {".": "#f4f4f4", "#": "#4d4d4d", "G": "#f0c808", "A": "#0072b2"}
+_COLOURS = {".": "#f4f4f4", "#": "#4d4d4d", "G": "#f0c808", "A": "#0072b2", "o": "#009e73"}
 _ASKING = "#d55e00"
 
 

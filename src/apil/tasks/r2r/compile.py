@@ -19,7 +19,18 @@ from apil.tasks.r2r.features import glove_table, instruction_counts, room_table,
 from apil.tasks.r2r.graph import graph_tables
 from apil.tasks.r2r.images import image_table
 from apil.tasks.r2r.language import LanguageModel, model_folder, reading_tables
-from apil.tasks.r2r.layout import BLIP, BOXES, LISTS, SUMMARY, Annotation, Graph, Raw, Tell, read_layout
+from apil.tasks.r2r.layout import (
+    BLIP,
+    BOXES,
+    LISTS,
+    SUMMARY,
+    Annotation,
+    Graph,
+    Raw,
+    Tell,
+    read_layout,
+    unread_annotations,
+)
 from apil.tasks.r2r.sources import Source, open_source
 from apil.tasks.r2r.text import TOKENS, encode, tokenize, vocabulary
 from apil.tasks.r2r.world import FILE, METADATA, SCHEMA
@@ -50,6 +61,8 @@ def compile_world(
         raise ApilError(f"{folder} has {len(words)} frequent words, more than word ids can name: use fewer texts.")
     index = {word: at for at, word in enumerate(words)}
     metadata = _metadata(raw, words)
+    if unread := unread_annotations(source):
+        metadata["unread"] = unread
     for split, paths in raw.splits.items():
         arrays.update(_split_tables(split, paths, raw, index))
     arrays.update(sight_tables(seen, index))

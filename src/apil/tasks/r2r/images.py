@@ -29,20 +29,34 @@ def image_table(path: Path, viewpoints: list[tuple[str, str]], tell: Tell) -> ND
     table: NDArray[np.float16] | None = None
     done: set[str] = set()
     for key, views in rows:
-        if views.ndim != 2 or len(views) != VIEWS:
+        if views.ndim != 2 or len(views) != VIEWS or not views.shape[1]:
             raise ApilError(f"{path}: {key} has the shape {views.shape}, not {VIEWS} views: use 36-view features.")
         if key not in index:
             continue
+        if key in done:
+            raise ApilError(f"{path}: {key} is there twice: leave one of the two out, or {_AGAIN}.")
         if table is None:
             table = np.zeros((len(index), DIRECTIONS, views.shape[1]), dtype=np.float16)
         if views.shape[1] != table.shape[2]:
             raise ApilError(f"{path}: {key} has {views.shape[1]} features, others {table.shape[2]}: {_AGAIN}.")
-        table[index[key]] = pooled(views)
+        table[index[key]] = _in_half_precision(path, key, views)
         done.add(key)
         tell("image features", len(done), len(index))
     check_covers(str(path), list(index), done)
     assert table is not None
     return table
+
+
+def _in_half_precision(path: Path, key: str, views: NDArray[np.float32]) -> NDArray[np.float16]:
+    """[8, F]: the pooled features of a viewpoint, each of them a number."""
+    if not np.isfinite(views).all():
+        raise ApilError(f"{path}: {key} has features that are not finite numbers: {_AGAIN}.")
+    with np.errstate(over="ignore"):  # it is told below
+        found = pooled(views).astype(np.float16)
+    if not np.isfinite(found).all():
+        largest = np.finfo(np.float16).max
+        raise ApilError(f"{path}: {key} has features beyond {largest:g}, too large for half precision: scale them.")
+    return found
 
 
 def pooled(views: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -78,8 +92,13 @@ def _hdf5(path: Path, index: dict[str, int]) -> Iterator[tuple[str, NDArray[np.f
     try:
         with h5py.File(path, "r") as file:
             for key in index:
-                if key in file:
-                    yield key, np.asarray(file[key], dtype=np.float32)
+                if key not in file:
+                    continue
+                try:
+                    views = np.asarray(file[key], dtype=np.float32)
+                except (TypeError, ValueError):
+                    raise ApilError(f"{path}: {key} holds no table of numbers: use 36-view features.") from None
+                yield key, views
     except OSError as error:
         why = str(error).splitlines()[0]
         raise ApilError(f"Cannot read {path} ({why}): check the name of --image-features, or {_AGAIN}.") from error

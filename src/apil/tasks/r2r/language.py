@@ -88,6 +88,7 @@ class LanguageModel:
                 most=int(settings["max_position_embeddings"]),
                 sha256=hashlib.sha256(data).hexdigest(),
             )
+            model.check_tables()
             with torch.inference_mode():
                 model.forward(torch.tensor([[model.pieces["[CLS]"], model.pieces["[SEP]"]]]), torch.ones(1, 2) > 0)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
@@ -96,6 +97,16 @@ class LanguageModel:
                 f"{folder} is damaged or holds no BERT encoder ({why}): copy or download it again."
             ) from error
         return model
+
+    def check_tables(self) -> None:
+        """Every piece and every place in a text has its row."""
+        rows, places = (len(self.weights[f"embeddings.{name}_embeddings.weight"]) for name in ("word", "position"))
+        if "[UNK]" not in self.pieces:
+            raise ValueError("vocab.txt lacks [UNK]")
+        if max(self.pieces.values()) >= rows:
+            raise ValueError(f"vocab.txt has more lines than the {rows} rows of word_embeddings")
+        if not 2 < self.most <= places:
+            raise ValueError(f"max_position_embeddings is {self.most}, position_embeddings has {places} rows")
 
     def split(self, word: str) -> list[int]:
         """A word as pieces, the longest first (WordPiece); [UNK] where that fails."""

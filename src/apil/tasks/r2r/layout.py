@@ -1,6 +1,6 @@
 """The public files of Room-to-Room, read into plain records. Only what one file says by itself is checked here.
 
-The raw layout, as a folder or as `*.tar.xz` archives of these folders beside each other:
+The raw layout, as folders or as `*.tar.xz` archives of these folders, beside each other:
 
 Required
     connectivity/<scan>_connectivity.json
@@ -32,7 +32,6 @@ Optional; each folder that is there must cover every included viewpoint of every
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +46,8 @@ REQUIRED_SPLITS = ("train", "val_seen", "val_unseen")
 SPLITS = (*REQUIRED_SPLITS, "test")
 DIRECTIONS = 8
 """Direction i of a panorama is centred on heading 45 i degrees."""
+_LARGEST = float(np.finfo(np.float32).max)
+"""Angles are kept in single precision."""
 BLIP, SUMMARY = "captions/blip2_24view", "captions/gpt35_8dir_summary"
 BOXES, LISTS = "objects/reverie_bbox", "objects/navgpt_objects_list"
 
@@ -134,6 +135,12 @@ def read_layout(source: Source, tell: Tell) -> Raw:
     return Raw(graphs, splits, sights, rooms, room_names, _glove(source), folders)
 
 
+def unread_annotations(source: Source) -> list[str]:
+    """Annotations of no split that is known: nothing is made of them."""
+    known = [f"annotations/R2R_{split}.json" for split in SPLITS]
+    return [name for name in source.under("annotations") if name.endswith(".json") and name not in known]
+
+
 def _scan_names(source: Source) -> list[str]:
     """Every scan with a graph; those that scans.txt lists must be among them."""
     end = "_connectivity.json"
@@ -158,7 +165,7 @@ def _graph(source: Source, file: str) -> Graph:
         included = np.array([bool(entry["included"]) for entry in entries], dtype=bool)
         unobstructed = np.array([entry["unobstructed"] for entry in entries], dtype=bool)
         unobstructed = unobstructed.reshape(len(entries), len(entries))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise source.bad(file, f"an entry is not as expected ({_line(error)})") from error
     twice = next((name for at, name in enumerate(ids) if name in ids[:at]), None)
     if twice is not None:
@@ -188,7 +195,7 @@ def _annotations(source: Source, split: str) -> tuple[Annotation, ...]:
                 heading=float(entry["heading"]),
                 instructions=tuple(map(str, entry["instructions"])),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise source.bad(file, f"entry {len(found)} is not as expected ({_line(error)})") from error
         item = f"path {annotation.path_id}"
         if annotation.path_id in found:
@@ -197,7 +204,7 @@ def _annotations(source: Source, split: str) -> tuple[Annotation, ...]:
             raise source.bad(file, f"{item} has {len(annotation.path)} viewpoints, too few for a start and a goal")
         if not annotation.instructions or not all(text.strip() for text in annotation.instructions):
             raise source.bad(file, f"{item} lacks an instruction")
-        if not math.isfinite(annotation.heading):
+        if not abs(annotation.heading) <= _LARGEST:
             raise source.bad(file, f"{item} has heading {annotation.heading}")
         found[annotation.path_id] = annotation
     if not found:
@@ -219,7 +226,7 @@ def _sights(source: Source, scan: str, graph: Graph, folders: Sequence[str]) -> 
         for viewpoint in graph.viewpoints:
             try:
                 parts[folder].append(parse(entries[viewpoint]))
-            except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
                 raise source.bad(file, f"viewpoint {viewpoint} is not as expected ({_line(error)})") from error
     return tuple(map(Sight, parts[BLIP], parts[SUMMARY], parts[BOXES], parts[LISTS]))
 
@@ -282,6 +289,8 @@ def _rooms(source: Source, graphs: Mapping[str, Graph]) -> tuple[dict[str, tuple
     check_covers(f"{file} in {source.folder}, among scans,", list(graphs), entries)
     rooms = {}
     for scan, graph in graphs.items():
+        if not isinstance(entries[scan], dict):
+            raise source.bad(file, f"scan {scan} is not as expected (a dict of viewpoints)")
         check_covers(f"{file} in {source.folder}, scan {scan},", graph.viewpoints, entries[scan])
         try:
             rooms[scan] = tuple(str(entries[scan][viewpoint][0]) for viewpoint in graph.viewpoints)
@@ -306,6 +315,9 @@ def _glove(source: Source) -> dict[str, NDArray[np.float32]]:
         raise source.bad(file, f"it is not a whole array ({_line(error)})") from error
     if rows.ndim != 2 or len(rows) != len(words):
         raise source.bad(file, f"its shape {rows.shape} does not fit the {len(words)} lines of {words_file}")
+    odd = np.flatnonzero(~np.isfinite(rows).all(1))
+    if len(odd):
+        raise source.bad(file, f"row {odd[0]}, of '{words[odd[0]]}', has a number that is not finite")
     return dict(zip(words, rows, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Where raw files come from: a folder, or a folder of packed archives that are read in memory."""
+"""Where raw files come from: a folder, and packed archives in it that are read in memory."""
 
 from __future__ import annotations
 
@@ -57,9 +57,10 @@ class Source:
 
     def json(self, name: str, kind: type) -> Any:
         """The value of a JSON file, which must be a `list` or a `dict`."""
+        text = self.text(name)
         try:
-            value = json.loads(self.text(name))
-        except (json.JSONDecodeError, RecursionError) as error:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
             raise self.bad(name, f"it is not whole JSON ({error})") from error
         if not isinstance(value, kind):
             raise self.bad(name, f"a {type(value).__name__} stands where a {kind.__name__} is expected")
@@ -71,18 +72,17 @@ class Source:
 
 
 def open_source(folder: Path) -> Source:
-    """The raw files of a folder: as they are where it holds `connectivity/`, else from its `*.tar.xz` archives."""
+    """The raw files of a folder: as they are and from its `*.tar.xz` archives; one that is there twice as it is."""
     if not folder.is_dir():
         raise ApilError(f"{folder} is not a folder: give the folder that holds the R2R files, or their archives.")
-    if (folder / "connectivity").is_dir():
-        paths = (path for top in FOLDERS for path in (folder / top).rglob("*") if path.is_file())
-        return Source(folder, {path.relative_to(folder).as_posix(): path for path in paths})
-    archives = [path for path in sorted(folder.glob("*.tar.xz")) if path.name.startswith(FOLDERS)]
-    if not archives:
-        raise ApilError(f"{folder} holds neither connectivity/ nor *.tar.xz archives: see docs/guide/r2r.md.")
     files: dict[str, Path | bytes] = {}
-    for archive in archives:
-        files.update(_unpacked(archive))
+    for archive in sorted(folder.glob("*.tar.xz")):
+        if archive.name.startswith(FOLDERS):
+            files.update(_unpacked(archive))
+    paths = (path for top in FOLDERS for path in (folder / top).rglob("*") if path.is_file())
+    files.update({path.relative_to(folder).as_posix(): path for path in paths})
+    if not files:
+        raise ApilError(f"{folder} holds neither connectivity/ nor *.tar.xz archives: see docs/guide/r2r.md.")
     return Source(folder, files)
 
 

@@ -66,6 +66,8 @@ class World:
     """Which of captions, objects, rooms, glove, images and readings there are; the tables of others hold padding."""
     excluded: int
     """Viewpoints in the graph files that are not included."""
+    unread: tuple[str, ...]
+    """Annotations of no known split, of which nothing was made."""
 
     scan: Tensor
     """[V] long: index into `scans`."""
@@ -190,6 +192,7 @@ def _fields(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         **plain,
         **{name: tuple(about[name]) for name in lists},
         "excluded": int(about["excluded"]),
+        "unread": tuple(about.get("unread", ())),
         "sha256": about["sha256"],
         "splits": {split: Split(**fields) for split, fields in parts.items()},
     }
