@@ -180,6 +180,15 @@ def test_what_is_wrong_is_said(factory: Any, message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_single_draw_from_numpy_is_seen_wherever_its_generator_stands() -> None:
+    """NumPy makes 624 numbers at once: after the first of them a draw only moves a count."""
+    for used in (0, 1, 300):
+        np.random.seed(0)  # noqa: NPY002
+        np.random.rand(used)  # noqa: NPY002
+        with pytest.raises(ApilError, match="draws from global random state"):
+            apil.check_query_policy(NumpyLuck)
+
+
 def test_a_sound_rule_passes() -> None:
     apil.check_query_policy(Mine)
     apil.check_query_policy(scored(lambda belief: 1 - belief.mean.amax(-1)), budget=0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -172,7 +172,9 @@ def _equal(some: list[Any], others: list[Any]) -> bool:
 
 
 def _global_state() -> tuple[Any, ...]:
-    return random.getstate(), torch.get_rng_state().numpy().tobytes(), np.random.get_state()[1].tobytes()  # type: ignore[index]  # noqa: NPY002
+    """NumPy's is its table of numbers and how many of them are used: a draw seldom makes the table anew."""
+    _, table, used, *_ = cast(tuple[Any, ...], np.random.get_state(legacy=True))  # noqa: NPY002
+    return random.getstate(), torch.get_rng_state().numpy().tobytes(), table.tobytes(), used
 
 
 def _shown(value: Any) -> str:
