@@ -15,8 +15,8 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.learning.ask import Guard, TeacherError
 from apil.learning.group import Group
-from apil.rng import Streams
-from apil.tasks.check import EPISODES, SEEDS, GivenUp, Problems, global_random_state, random_action
+from apil.rng import Streams, global_random_state
+from apil.tasks.check import EPISODES, SEEDS, GivenUp, Problems, random_action
 from apil.tasks.protocol import Task
 from apil.teachers.protocol import Session, Teacher, costs_of
 from apil.types import Answer, Observation, Reference

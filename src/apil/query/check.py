@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES
 from apil.query.protocol import Listener, QueryLoss, QueryPolicy, QuerySetup
-from apil.rng import Streams
+from apil.rng import Streams, global_random_state
 from apil.types import Answer, Belief, Episodes, Uncertainty
 
 _EPISODES, _STATE, _ACTIONS, _HORIZON, _MODELS, _TEACHERS = 16, 6, 3, 4, 4, 2
@@ -58,11 +56,11 @@ def _problems(name: str, make: Callable[[int], QueryPolicy]) -> Iterator[str]:
     """What is wrong, in the order in which it makes sense to mend it."""
     policy = make(3)
     yield from _form(policy, 3)
-    before = _global_state()
+    before = global_random_state()
     decisions = _walk(name, policy, 3)
     for t, decision in enumerate(decisions):
         yield from _decision(decision, t)
-    if _global_state() != before:
+    if global_random_state() != before:
         yield "it draws from global random state (torch.rand, numpy.random, ...): use `luck`, or a generator of its own"
     if not _equal(decisions, _walk(name, policy, 3)):
         yield (
@@ -169,12 +167,6 @@ def _is_bool(value: Any) -> bool:
 
 def _equal(some: list[Any], others: list[Any]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(some, others, strict=True))
-
-
-def _global_state() -> tuple[Any, ...]:
-    """NumPy's is its table of numbers and how many of them are used: a draw seldom makes the table anew."""
-    _, table, used, *_ = cast(tuple[Any, ...], np.random.get_state(legacy=True))  # noqa: NPY002
-    return random.getstate(), torch.get_rng_state().numpy().tobytes(), table.tobytes(), used
 
 
 def _shown(value: Any) -> str:

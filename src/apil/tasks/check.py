@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.rng import Draws, Streams, race
+from apil.rng import Draws, Streams, global_random_state, race
 from apil.tasks import TASK_MODELS
 from apil.tasks.protocol import Task
 from apil.types import Observation, Picture, Reference
@@ -84,12 +82,6 @@ def check_task(task: Task[Any]) -> None:
     if global_random_state() != before:
         problems.add("global", "it touches global random state (torch, numpy.random or random): use the draws")
     problems.tell()
-
-
-def global_random_state() -> tuple[Any, ...]:
-    """The state of the generators that all code shares."""
-    legacy: Any = np.random.get_state()  # noqa: NPY002 (looked at, not used)
-    return random.getstate(), legacy[1].tobytes(), legacy[2], bytes(torch.get_rng_state().tolist())
 
 
 def _attributes(task: Any) -> Iterator[str]:
