@@ -159,7 +159,7 @@ def _command_line(command: Study) -> str:
     words = ["apil", "study", command.task]
     for option in fields(Study):
         value = getattr(command, option.name)
-        if option.name not in ("task", "keep_old", "so_far", "workers") and value != _usual(option):
+        if option.name not in ("task", "so_far", "workers") and value != _usual(option):
             name = "--" + option.name.replace("_", "-")
             many = value if isinstance(value, tuple) else [] if value is True else [value]
             words += [name, *map(str, many)]
