@@ -119,7 +119,7 @@ class Study:
     seeds: int | None = None
     """Runs of each query policy with each teacher; 5 if not given, on r2r 3."""
     out: Path | None = None
-    """Folder for the results; results/TASK if not given (results/houses for r2r without --data). Finished runs in it are
+    """Folder for the results; results/TASK if not given (r2r without --data: results/houses). Finished runs in it are
     kept."""
     iterations: int | None = None
     """Of each run: batches of episodes, one update each; the preset's on r2r, else 1000."""
