@@ -49,7 +49,8 @@ def results_table(study: Study) -> Table:
         setting(study),
         f"An entry is success alone on {main} / query rate on {main}, both in percent; the interval is that of "
         f"success. {_INTERVALS}",
-        "Query rate: share of the steps at which the query policy fires while the agent walks alone.",
+        "Query rate: share of the steps at which the query policy fires while the agent walks alone. With one teacher "
+        "behvun is intrun, and one run serves both.",
         _PAPER_NUMBERS if printed_results(study.task) else _OTHER_DATA,
     )
     beside = " beside the paper's Table 2" if printed_results(study.task) else ""
