@@ -237,7 +237,7 @@ def _study_base(command: Study) -> RunConfig:
         raise ApilError(f"--episodes is {command.episodes}: give a number of episodes, or 0 for all of each split.")
     if command.task == "r2r" and command.budget is not None:
         raise ApilError(
-            "--budget does not go with `apil study r2r`, whose rules have thresholds: leave it out, or use `apil train`."
+            "--budget does not go with `apil study r2r`, whose rules have thresholds: leave it out or use `apil train`."
         )
     if not command.teachers or not command.queries:
         raise ApilError("A study needs at least one teacher and one query policy: see `apil list`.")
