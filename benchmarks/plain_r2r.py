@@ -19,10 +19,12 @@ from torch.nn import functional
 
 from apil.config import RunConfig
 from apil.learning.build import build
-from apil.model.instruction import InstructionModel
-from apil.model.looking import look_again, look_for, step_tokens
-from apil.model.panorama import Glance, glance
-from apil.model.transformer import (
+from apil.nn import StackedAdam, mlp
+from apil.r2r.instruction import InstructionModel
+from apil.r2r.looking import look_again, look_for, step_tokens
+from apil.r2r.panorama import Glance, glance
+from apil.r2r.task import R2R
+from apil.r2r.transformer import (
     Packing,
     Weights,
     affine,
@@ -33,9 +35,7 @@ from apil.model.transformer import (
     norm,
     packed_keys_values,
 )
-from apil.nn import StackedAdam, mlp
 from apil.rng import Draws, race
-from apil.tasks.r2r.task import R2R
 from apil.types import Observation
 from apil.uncertainty import split_entropy
 

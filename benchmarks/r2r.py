@@ -20,7 +20,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from apil.tasks.r2r.language import INSTALLED
+from apil.r2r.language import INSTALLED
 from grid import HERE, ONE_THREAD, Record, machine, run
 
 CHECKED = 4

@@ -22,8 +22,8 @@ from apil.config import RunConfig
 from apil.learning.ask import Guard
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBooks
-from apil.runs.record import Record
 from apil.runs.train import start_run
+from apil.runs.writer import Record
 from apil.tasks import TASKS
 
 

@@ -10,9 +10,9 @@ from hypothesis import settings
 from made_up_r2r import made_up_files, write_folder
 
 from apil.learning.build import configure_torch
-from apil.tasks.r2r.compile import compile_world
-from apil.tasks.r2r.houses_folder import write_houses
-from apil.tasks.r2r.world import World
+from apil.r2r.compile import compile_world
+from apil.r2r.houses_folder import write_houses
+from apil.r2r.world import World
 
 # A slow machine is no failure.
 settings.register_profile("apil", deadline=None)

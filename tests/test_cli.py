@@ -16,9 +16,9 @@ from made_up_r2r import made_up_files, write_folder
 from apil.cli import main
 from apil.config import Option, RunConfig
 from apil.query import QUERY_POLICIES
+from apil.r2r.compile import compile_world
 from apil.runs.train import start_run
 from apil.tasks import TASKS
-from apil.tasks.r2r.compile import compile_world
 from apil.teachers import TEACHERS
 
 _HEADER = "task,teacher,query,seed,iteration,query_rate,success,intrinsic,extrinsic,behavioral,model,total,answers"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from apil.learning.check import check_teacher as check_teacher
     from apil.query.check import check_query_policy as check_query_policy
     from apil.registry import Registry
-    from apil.runs.own import train as train
+    from apil.runs.api import train as train
     from apil.tasks.check import check_task as check_task
 
 __version__ = "0.1.0"
@@ -34,7 +34,7 @@ _ELSEWHERE: dict[str, str] = {
     "check_query_policy": "apil.query.check",
     "check_task": "apil.tasks.check",
     "check_teacher": "apil.learning.check",
-    "train": "apil.runs.own",
+    "train": "apil.runs.api",
 }
 """Public names that need torch, and the modules they are in: importing apil stays light."""
 

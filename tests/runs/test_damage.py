@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.state import weights
-from apil.runs.record import Record
-from apil.runs.store import load_run
+from apil.runs.folder import load_run
 from apil.runs.train import resume_run, start_run
+from apil.runs.writer import Record
 
 CONFIG = RunConfig(
     "grid", "twodifdetm", "apil", iterations=12, log_every=4, save_every=5, hidden=8, persona=4, models=3
@@ -241,7 +241,7 @@ import os, sys
 from apil.cli import main
 from apil.cli.training import resolve
 from apil.commands import Train
-import apil.learning.evaluate, apil.learning.teacher_model, apil.runs.train, apil.studies.engine, apil.studies.folder
+import apil.learning.evaluate, apil.learning.fidelity, apil.runs.train, apil.studies.engine, apil.studies.folder
 import rich.console, rich.progress, rich.table
 resolve(Train())
 os.setgroups([])

@@ -12,7 +12,7 @@ from apil.config import Option, RunConfig
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.runs.doctor import examine
-from apil.runs.replay import frames, save_movie
+from apil.runs.movies import frames, save_movie
 
 
 @pytest.mark.parametrize(("task", "cells"), [("grid", 25), ("maze", 49)])

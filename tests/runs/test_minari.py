@@ -22,7 +22,7 @@ from apil.runs.train import start_run
 from apil.tasks.gymnasium import from_gymnasium
 from apil.teachers import NoisyDistance, Team, load_demonstrations
 from apil.teachers.committee import committee
-from apil.teachers.recorded import RecordedEpisode, dataset_folder, members, read_episodes
+from apil.teachers.minari import RecordedEpisode, dataset_folder, members, read_episodes
 from apil.types import Episodes
 
 minari = pytest.importorskip("minari", reason="the extra 'minari' is not installed: pip install 'apil[minari]'")

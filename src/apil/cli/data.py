@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def data_r2r(command: DataR2R) -> None:
     """`apil data r2r`"""
-    from apil.tasks.r2r.compile import compile_world
+    from apil.r2r.compile import compile_world
 
     with stages() as tell:
         path = compile_world(command.source, command.out, tell, command.image_features, command.text_model)
@@ -23,8 +23,8 @@ def data_r2r(command: DataR2R) -> None:
 
 def data_houses(command: DataHouses) -> None:
     """`apil data houses`"""
-    from apil.tasks.r2r.houses_folder import write_houses
-    from apil.tasks.r2r.world import World
+    from apil.r2r.houses_folder import write_houses
+    from apil.r2r.world import World
 
     with stages() as tell:
         path = write_houses(command.out, command.houses, command.seed, tell)
@@ -36,9 +36,9 @@ def data_houses(command: DataHouses) -> None:
 
 def data_show(command: DataShow) -> None:
     """`apil data show`"""
-    from apil.tasks.r2r.layout import SPLITS
-    from apil.tasks.r2r.summary import GRAPHS, differences, is_official, summary
-    from apil.tasks.r2r.world import World
+    from apil.r2r.inventory import GRAPHS, differences, is_official, summary
+    from apil.r2r.layout import SPLITS
+    from apil.r2r.world import World
 
     world = World.open(command.data)
     figures = summary(world)

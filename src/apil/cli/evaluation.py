@@ -12,15 +12,15 @@ from apil.errors import ApilError, unknown_name
 
 if TYPE_CHECKING:
     from apil.learning.collect import Agents
-    from apil.tasks.r2r.task import R2R
+    from apil.r2r.task import R2R
 
 
 def evaluate(command: Evaluate) -> None:
     """`apil evaluate`"""
     from apil.learning.evaluate import evaluate as measure
-    from apil.learning.teacher_model import teacher_models
+    from apil.learning.fidelity import teacher_models
     from apil.runs.checkpoint import load_checkpoint
-    from apil.runs.store import load_config, load_run, write_evaluation
+    from apil.runs.folder import load_config, load_run, write_evaluation
 
     if command.episodes is not None:
         positive("episodes", command.episodes)
@@ -56,9 +56,9 @@ def _refuse_options_of_r2r(command: Evaluate, task: str) -> None:
 def _evaluate_r2r(command: Evaluate) -> None:
     """`apil evaluate` of a run on R2R."""
     from apil.learning.build import make_task
-    from apil.learning.navigation import evaluate_split
-    from apil.runs.store import load_config, load_run, write_evaluation
-    from apil.tasks.r2r.task import R2R
+    from apil.r2r.navigation import evaluate_split
+    from apil.r2r.task import R2R
+    from apil.runs.folder import load_config, load_run, write_evaluation
 
     config = load_config(command.run)
     options = {**config.options, "data": command.data or config.options["data"]}
@@ -91,7 +91,7 @@ def _evaluate_r2r(command: Evaluate) -> None:
 
 def _draw_maps(command: Evaluate, config: RunConfig, agents: Agents, task: R2R) -> None:
     """Maps of the first episodes, as they went with help."""
-    from apil.studies.routes import draw_first
+    from apil.r2r.routes import draw_first
 
     walked = task.shuffled() if command.shuffle else task
     folder = command.run / "maps"

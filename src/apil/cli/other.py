@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def replay(command: Replay) -> None:
     """`apil replay`"""
-    from apil.runs.replay import frames, save_movie
-    from apil.runs.store import load_run
+    from apil.runs.folder import load_run
+    from apil.runs.movies import frames, save_movie
 
     positive("episodes", command.episodes)
     if command.first < 0:
@@ -39,7 +39,7 @@ def replay(command: Replay) -> None:
 def export(command: Export) -> None:
     """`apil export`"""
     from apil.runs.export import export_episodes
-    from apil.runs.store import load_run
+    from apil.runs.folder import load_run
 
     positive("episodes", command.episodes)
     config, agents = load_run(command.run)

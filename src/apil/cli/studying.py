@@ -53,8 +53,8 @@ def study(command: Study) -> None:
 
 def _write_report(command: Study, cells: list[Cell], out: Path, thresholds: dict[str, dict[str, Any]]) -> None:
     """Records, tables, figures and the page, from the finished runs of a study."""
+    from apil.r2r.routes import write_examples
     from apil.studies.report import build_report
-    from apil.studies.routes import write_examples
     from apil.studies.summary import write_records
 
     assert command.episodes is not None
@@ -127,9 +127,9 @@ def own_study(command: Study) -> None:
     """`apil study FILE.toml`"""
     from apil.runs.calibration import load_calibration
     from apil.runs.files import locked, make_folder
+    from apil.studies.comparison import write_comparison, write_task
+    from apil.studies.files import own_plan, read_own_study
     from apil.studies.folder import claim_folder
-    from apil.studies.own import own_plan, read_own_study
-    from apil.studies.own_report import write_comparison, write_task
 
     for option in fields(Study):
         if option.name not in _OF_THE_COMMAND and getattr(command, option.name) != _usual(option):

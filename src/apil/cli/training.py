@@ -66,9 +66,9 @@ def resolve(command: Train) -> RunConfig:
 
 def _r2r_settings(command: Train) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the preset, and the options of the task and its encoder."""
-    from apil.model.instruction import InstructionSizes
-    from apil.tasks.r2r.presets import PRESETS
-    from apil.tasks.r2r.task import R2R
+    from apil.r2r.instruction import InstructionSizes
+    from apil.r2r.presets import PRESETS
+    from apil.r2r.task import R2R
 
     preset, typed = PRESETS[command.preset], options_of(command.option)
     # What is seen has an option of its own, as all settings of the task have.
@@ -118,7 +118,7 @@ def _plain(text: str) -> Option:
 
 def train(command: Train) -> None:
     """`apil train`"""
-    from apil.runs.store import load_config
+    from apil.runs.folder import load_config
     from apil.runs.train import resume_run, start_run
 
     folder = command.resume or command.out

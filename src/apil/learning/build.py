@@ -16,15 +16,15 @@ from apil.learning.collect import Agents
 from apil.learning.group import Group
 from apil.model.encoded import EncodedModel, StateEncoder
 from apil.model.expectation import DENSE
-from apil.model.instruction import InstructionModel, InstructionSizes
 from apil.model.persona import ModelSizes, PersonaModel
 from apil.model.protocol import Model
 from apil.query import QUERY_POLICIES, default_threshold, needs_threshold, takes_budget
 from apil.query.protocol import QueryPolicy, QuerySetup
+from apil.r2r.instruction import InstructionModel, InstructionSizes
+from apil.r2r.task import R2R
 from apil.rng import Streams
 from apil.tasks import TASK_MODELS, TASKS
 from apil.tasks.protocol import Task
-from apil.tasks.r2r.task import R2R
 from apil.teachers.committee import teacher
 from apil.teachers.protocol import Teacher
 

@@ -24,7 +24,7 @@ _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         "asks where the model is uncertain (mutual information above a threshold: BALD)",
         _GATED,
     ),
-    ("errpred", "errors:errpred", "asks where it predicts a large error against the teacher", _SHARE),
+    ("errpred", "errpred:errpred", "asks where it predicts a large error against the teacher", _SHARE),
     (
         "apil",
         "progress:apil",

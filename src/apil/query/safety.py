@@ -13,7 +13,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.nn import Parameters
 from apil.query.doubt import disagreement
-from apil.query.errors import PredictedMargin
+from apil.query.errpred import PredictedMargin
 from apil.query.gates import gate_of
 from apil.query.network import query_network
 from apil.query.protocol import QueryLoss, QuerySetup

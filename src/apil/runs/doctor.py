@@ -75,7 +75,7 @@ def _try(what: str, work: Callable[[], str]) -> Finding:
 
 def _train() -> str:
     from apil.config import RunConfig
-    from apil.runs.store import load_run
+    from apil.runs.folder import load_run
     from apil.runs.train import start_run
 
     with tempfile.TemporaryDirectory() as folder:

@@ -17,7 +17,7 @@ from apil.learning.collect import Agents, Step, collect
 from apil.learning.evaluate import CHUNK
 from apil.runs.files import make_folder
 from apil.tasks.protocol import Task
-from apil.teachers.recorded import dataset_folder, require_minari
+from apil.teachers.minari import dataset_folder, require_minari
 from apil.types import Episodes
 
 
@@ -31,12 +31,12 @@ def export_episodes(
 ) -> Path:
     """Writes `episodes` episodes of a stack of one, with help where its query policy asks for it; returns the folder.
 
-    `where` is a dataset id ('maze/apil-v0') or a folder; see `apil.teachers.recorded.dataset_folder`. `about` goes into
+    `where` is a dataset id ('maze/apil-v0') or a folder; see `apil.teachers.minari.dataset_folder`. `about` goes into
     the dataset's metadata.
 
     Observations and actions are those of the environment, or state vectors and action numbers in a built-in task. The
     reward is 1 at the end of an episode that reached the goal, else 0. Everything else is in `infos`: see
-    `apil.teachers.recorded.RecordedEpisode`.
+    `apil.teachers.minari.RecordedEpisode`.
     """
     folder = dataset_folder(where)
     if folder.exists() and any(folder.iterdir()):

@@ -17,8 +17,8 @@ from apil.learning.metrics import Row
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
 from apil.runs.files import empty_folder, locked, read_rows
-from apil.runs.record import Record, train_on
-from apil.runs.store import load_config
+from apil.runs.folder import load_config
+from apil.runs.writer import Record, train_on
 
 Progress = Callable[[int], None]
 

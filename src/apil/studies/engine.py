@@ -17,17 +17,17 @@ from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
-from apil.learning.navigation import evaluate_split
-from apil.learning.teacher_model import teacher_models
+from apil.learning.fidelity import teacher_models
 from apil.learning.trainer import Trainer
+from apil.r2r.navigation import evaluate_split
+from apil.r2r.task import R2R
 from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
 from apil.runs.files import make_folder, read_json, write_json
-from apil.runs.record import Due, Record, is_whole, train_on
-from apil.runs.store import load_config, write_evaluation
+from apil.runs.folder import load_config, write_evaluation
+from apil.runs.writer import Due, Record, is_whole, train_on
 from apil.studies.plan import LOOKS, SPLITS, Cell, settings_of, stacks
 from apil.studies.workers import SPAWN, worker_pool
-from apil.tasks.r2r.task import R2R
 
 Progress = Callable[[int], None]
 """Told how many more units of work are done; a unit is an iteration of a run."""

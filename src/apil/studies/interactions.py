@@ -15,7 +15,7 @@ import numpy as np
 
 from apil.learning.build import committee_of
 from apil.runs.files import read_rows
-from apil.studies.own import OwnStudy
+from apil.studies.files import OwnStudy
 from apil.studies.statistics import Estimate, Floats, area_under, estimate, improvement, needed, stratified_estimate
 from apil.studies.summary import Result
 

@@ -7,12 +7,12 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from apil.r2r.figures import ALL_PLATES, plates_of
+from apil.r2r.findings import r2r_findings
+from apil.r2r.tables import difference_grid, r2r_tables
 from apil.runs.files import write_bytes
 from apil.studies.figures import OWN_PLATES, Plate, render
 from apil.studies.paper import readings
-from apil.studies.r2r_figures import ALL_PLATES, plates_of
-from apil.studies.r2r_findings import r2r_findings
-from apil.studies.r2r_tables import difference_grid, r2r_tables
 from apil.studies.records import Cell, Study, in_order, read_study
 from apil.studies.statistics import Estimate
 from apil.studies.tables import (

@@ -12,14 +12,14 @@ from typing import Any
 
 from apil.config import RunConfig
 from apil.learning.build import build, committee_of, make_task
+from apil.learning.fidelity import expected_uncertainty
 from apil.learning.metrics import PARTS, Row
-from apil.learning.navigation import follow_teacher
-from apil.learning.teacher_model import expected_uncertainty
+from apil.r2r.inventory import is_official
+from apil.r2r.navigation import follow_teacher
+from apil.r2r.task import R2R
 from apil.runs.files import read_json, read_rows, write_json, write_text
 from apil.studies.plan import SPLITS, Cell
 from apil.studies.statistics import interval
-from apil.tasks.r2r.summary import is_official
-from apil.tasks.r2r.task import R2R
 from apil.teachers.wrappers import committee_behind
 
 _FIGURES = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total")

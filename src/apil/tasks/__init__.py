@@ -24,7 +24,7 @@ TASKS.register(
 )
 TASKS.register(
     "r2r",
-    "apil.tasks.r2r.task:R2R",
+    "apil.r2r.task:R2R",
     "Room-to-Room: follow an instruction through a house (the paper's); generated houses without --data",
 )
 TASK_MODELS["r2r"] = "instruction"

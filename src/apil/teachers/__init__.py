@@ -9,10 +9,10 @@ from apil.registry import Registry
 
 if TYPE_CHECKING:
     from apil.teachers.demonstrations import Demonstrations as Demonstrations
+    from apil.teachers.minari import load_demonstrations as load_demonstrations
     from apil.teachers.policies import Drift as Drift
     from apil.teachers.policies import Predicting as Predicting
     from apil.teachers.policies import Scripted as Scripted
-    from apil.teachers.recorded import load_demonstrations as load_demonstrations
     from apil.teachers.team import Member as Member
     from apil.teachers.team import Team as Team
     from apil.teachers.wrappers import Anonymous as Anonymous

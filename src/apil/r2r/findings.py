@@ -1,0 +1,125 @@
+"""What a study of R2R shows, in sentences computed from its records."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from apil.r2r.tables import answers_share, both_ways, differences, percent
+from apil.studies.paper import printed_results, printed_uncertainty
+from apil.studies.records import Cell, Study
+from apil.studies.tables import shown
+
+
+def r2r_findings(study: Study) -> list[str]:
+    """The main results; none where the task has no splits."""
+    if not study.splits:
+        return []
+    sentences = [_best(study, teacher) for teacher in study.teachers]
+    sentences += [_against_dagger(study, teacher) for teacher in both_ways(study)]
+    sentences += [_against_paper(study), _varies(study), *(_differ(study, query) for query in ("dagger", "apil"))]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
+def _best(study: Study, teacher: str) -> str:
+    """How well each query policy's agent does alone, the highest first, and what the teacher itself reaches."""
+    main = study.splits[0]
+    able = [cell for cell in study.cells if cell.teacher == teacher and cell.measure(main, "success_alone").known]
+    if not able:
+        return ""
+
+    def success(cell: Cell) -> float:
+        return cell.measure(main, "success_alone").mean
+
+    best = max(able, key=success)
+    figure = shown(percent(best.measure(main, "success_alone")), 1, best.seeds)
+    few = len({cell.seeds for cell in able}) > 1
+    others = [
+        f"{cell.query} {100 * success(cell):.1f}" + (f" ({_seeds(cell.seeds)})" if few else "")
+        for cell in sorted(able, key=success, reverse=True)
+        if cell is not best
+    ]
+    ceiling = [entry for entry in study.ceiling if entry.teacher == teacher]
+    own = f" The teacher itself, followed at every step, reaches {100 * ceiling[0].success:.1f} %." if ceiling else ""
+    rest = f"; then {', '.join(others)}" if others else ""
+    return (
+        f"{teacher}: the highest success alone on {main} is {figure} % ({best.query}, {_seeds(best.seeds)}){rest}.{own}"
+    )
+
+
+def _against_dagger(study: Study, teacher: str) -> str:
+    """What APIL pays and gets, against asking at every step."""
+    found = differences(study, teacher, study.splits[0])
+    cell = study.cell(teacher, "apil")
+    over = f"over {len(found)} common seeds, from {min(found):+.1f} to {max(found):+.1f}"
+    if len(found) == 1:
+        over = "with one common seed"
+    return (
+        f"{teacher}: apil's success alone on {study.splits[0]} minus dagger's is {fmean(found):+.1f} points ({over}), "
+        f"with {100 * answers_share(study, teacher):.0f} % of dagger's answers; in the last tenth of training it asks "
+        f"at {shown(percent(cell.figure('query_rate')), 1, cell.seeds)} % of the steps."
+    )
+
+
+def _against_paper(study: Study) -> str:
+    """In how many cells we are above the paper's success."""
+    printed = printed_results(study.task)
+    gaps = [
+        (100 * cell.measure(study.splits[0], "success_alone").mean - printed[cell.query][cell.teacher].success, cell)
+        for cell in study.cells
+        if cell.teacher in printed.get(cell.query, {}) and cell.measure(study.splits[0], "success_alone").known
+    ]
+    if not gaps:
+        return ""
+    above = sum(gap > 0 for gap, _ in gaps)
+    caveat = "The paper's agent saw images, and had another optimiser and another split: no like-for-like comparison."
+    (low, least), (high, most) = (pick(gaps, key=lambda pair: pair[0]) for pick in (min, max))
+    return (
+        f"Success alone on {study.splits[0]} is above the paper's on test in {above} of {len(gaps)} cells: from "
+        f"{low:+.1f} points ({least.query}, {least.teacher}) to {high:+.1f} ({most.query}, {most.teacher}). "
+        f"{caveat}"
+    )
+
+
+def _varies(study: Study) -> str:
+    """Whether a teacher who varies is seen to: intrinsic uncertainty under RAND against teachers who do not."""
+    sentences = [sentence for sentence in (_varies_more(study, name) for name in ("detm", "twodifdetm")) if sentence]
+    return " ".join(sentences)
+
+
+def _varies_more(study: Study, other: str) -> str:
+    found = {}
+    for query in study.queries:
+        varies, steady = (study.cell(teacher, query).figure("intrinsic") for teacher in ("rand", other))
+        if varies.known and steady.known:
+            found[query] = (varies.mean, steady.mean)
+    if not found:
+        return ""
+    higher = sum(varies > steady for varies, steady in found.values())
+    each = ", ".join(f"{query} {varies:.3f} against {steady:.3f}" for query, (varies, steady) in found.items())
+    numbers = [printed_uncertainty(study.task, name, "intrinsic") for name in ("rand", other)]
+    printed = "; paper " + " against ".join(f"{number:.2f}" for number in numbers if number is not None)
+    return (
+        f"Learned intrinsic uncertainty is higher under rand than under {other} for {higher} of {len(found)} trainers "
+        f"(bits: {each}{printed if None not in numbers else ''})."
+    )
+
+
+def _differ(study: Study, query: str) -> str:
+    """Whether teachers who differ are seen to: extrinsic uncertainty by teacher."""
+    known = {name: study.cell(name, query).figure("extrinsic") for name in study.teachers}
+    known = {name: figure for name, figure in known.items() if figure.known}
+    if len(known) < 2:
+        return ""
+    paper = {name: printed_uncertainty(study.task, name, "extrinsic") for name in known}
+    each = ", ".join(
+        f"{name} {figure.mean:.4f}" + ("" if paper[name] is None else f" (paper {paper[name]:.2f})")
+        for name, figure in known.items()
+    )
+    perfect = {name: study.expectations.get(name, {}).get("extrinsic", 0.0) for name in known}
+    truth = ", ".join(f"{value:.3f} with {name}" for name, value in perfect.items() if value > 0)
+    copy = f" A perfect copy of the teachers would have {truth}." if truth else ""
+    return f"Learned extrinsic uncertainty, trained by {query}, bits: {each}.{copy}"

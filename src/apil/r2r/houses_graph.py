@@ -1,0 +1,173 @@
+"""Where one can stand in a house and walk from there: viewpoints, edges, lines of sight, shortest paths."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+
+from apil.r2r.houses_dice import Dice
+from apil.r2r.houses_plan import STOREY, Door, Plan, Room
+
+EYE = 1.5
+"""Metres from the floor to the camera."""
+_SPACING = 2.0
+_REACH = 3.3
+_MOST = 5
+_Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Viewpoint:
+    """A place to stand."""
+
+    x: float
+    y: float
+    z: float
+    """Metres; z is that of the camera."""
+    rooms: tuple[int, ...]
+    """The rooms it is in: one, or both sides of the door it stands in. The first gives its label."""
+
+    @property
+    def in_door(self) -> bool:
+        """Whether it stands in a door."""
+        return len(self.rooms) == 2
+
+    @property
+    def floor(self) -> int:
+        """The nearest floor; the landing of the stairs is part of the ground floor."""
+        return int((self.z - EYE) / STOREY + 0.25)
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The viewpoints of a house and the edges between them."""
+
+    plan: Plan
+    points: tuple[Viewpoint, ...]
+    edges: frozenset[_Pair]
+    """Pairs (a, b) with a < b."""
+    neighbours: tuple[tuple[int, ...], ...] = field(init=False)
+    """For each viewpoint those one step away, ascending."""
+
+    def __post_init__(self) -> None:
+        around: list[list[int]] = [[] for _ in self.points]
+        for a, b in self.edges:
+            around[a].append(b)
+            around[b].append(a)
+        object.__setattr__(self, "neighbours", tuple(tuple(sorted(near)) for near in around))
+
+    def heading(self, a: int, b: int) -> float:
+        """Radians clockwise from +y."""
+        return math.atan2(self.points[b].x - self.points[a].x, self.points[b].y - self.points[a].y)
+
+    def length(self, a: int, b: int) -> float:
+        """Metres between two viewpoints as the crow flies."""
+        return _apart(self.points[a], self.points[b])
+
+    def sees(self, viewpoint: int, x: float, y: float, room: int) -> bool:
+        """Whether a point of a room is in sight: in the same room, or through one door."""
+        point = self.points[viewpoint]
+        return room in point.rooms or any(
+            door.beyond(here) == room and door.lets_through((point.x, point.y), (x, y))
+            for here in point.rooms
+            for door in self.plan.doors_of(here)
+        )
+
+    def shortest_from(self, start: int) -> tuple[list[float], list[int]]:
+        """For each viewpoint its distance from `start` in metres and the viewpoint before it on the way (-1: none)."""
+        distance = [math.inf] * len(self.points)
+        before = [-1] * len(self.points)
+        distance[start] = 0.0
+        queue = [(0.0, start)]
+        while queue:
+            so_far, here = heapq.heappop(queue)
+            if so_far > distance[here]:
+                continue
+            for there in self.neighbours[here]:
+                total = so_far + self.length(here, there)
+                if total < distance[there]:
+                    distance[there], before[there] = total, here
+                    heapq.heappush(queue, (total, there))
+        return distance, before
+
+
+def draw_graph(dice: Dice, plan: Plan) -> Graph:
+    """Viewpoints about two metres apart, joined where one can walk straight."""
+    points: list[Viewpoint] = []
+    edges: set[_Pair] = set()
+    for index, room in enumerate(plan.rooms):
+        mine = range(len(points), len(points) + _place(dice, points, index, room))
+        edges |= _join(points, list(mine))
+    for door in plan.doors:
+        edges |= _pass(dice, points, door)
+    if plan.stairs:
+        edges |= _climb(points, *plan.stairs)
+    return Graph(plan, tuple(points), frozenset(edges))
+
+
+def _place(dice: Dice, points: list[Viewpoint], index: int, room: Room) -> int:
+    """Adds the viewpoints of a room and says how many: a grid with some disorder, and now and then one left out."""
+    z = room.floor * STOREY + EYE
+    if room.kind == "s":
+        # The stairs go up to a landing at the far wall and back: the ways in on the two floors lie side by side.
+        side = -0.5 if room.floor == 0 else 0.5
+        points.append(Viewpoint(room.x1 - 0.8, (room.y0 + room.y1) / 2 + side, z, (index,)))
+        return 1
+    wide, deep = room.x1 - room.x0, room.y1 - room.y0
+    most = 99 if room.kind == "h" else 3
+    columns, rows = (max(1, min(most, round(side / _SPACING))) for side in (wide, deep))
+    cells = [(i, j) for i in range(columns) for j in range(rows)]
+    if len(cells) >= 4 and room.kind != "h":
+        cells = sorted(dice.shuffled(cells)[: min(len(cells) - dice.chance(0.4), _MOST)])
+    for i, j in cells:
+        x = room.x0 + (i + 0.5 + dice.uniform(-0.12, 0.12)) * wide / columns
+        y = room.y0 + (j + 0.5 + dice.uniform(-0.12, 0.12)) * deep / rows
+        points.append(Viewpoint(x, y, z, (index,)))
+    return len(cells)
+
+
+def _join(points: list[Viewpoint], mine: list[int]) -> set[_Pair]:
+    """Edges inside a room: all short ones, and the shortest that it takes to join the rest."""
+    group = {i: i for i in mine}
+    edges = set()
+    pairs = [(_apart(points[a], points[b]), a, b) for a in mine for b in mine if a < b]
+    for length, a, b in sorted(pairs):
+        if length <= _REACH or group[a] != group[b]:
+            edges.add((a, b))
+            group = {i: group[a] if g == group[b] else g for i, g in group.items()}
+    return edges
+
+
+def _pass(dice: Dice, points: list[Viewpoint], door: Door) -> set[_Pair]:
+    """Edges through a door, straight from room to room where that is possible, else by a viewpoint in the door."""
+    sides = [[i for i, p in enumerate(points) if p.rooms == (room,)] for room in door.rooms]
+    through = sorted(
+        (length, a, b)
+        for a in sides[0]
+        for b in sides[1]
+        if (length := _apart(points[a], points[b])) <= _REACH
+        and door.lets_through((points[a].x, points[a].y), (points[b].x, points[b].y))
+    )
+    if through and dice.chance(0.6):
+        return {(a, b) for _, a, b in through[:3]}
+    new = len(points)
+    rooms = tuple(dice.shuffled(door.rooms))
+    points.append(Viewpoint(door.x, door.y, points[sides[0][0]].z, rooms))
+    edges = set()
+    for side in sides:
+        near = sorted((_apart(points[i], points[new]), i) for i in side)
+        edges |= {(i, new) for k, (length, i) in enumerate(near[:3]) if k == 0 or length <= 2.8}
+    return edges
+
+
+def _climb(points: list[Viewpoint], below: int, above: int) -> set[_Pair]:
+    """Adds the landing half way up and joins it to both floors."""
+    bottom, top = (next(i for i, p in enumerate(points) if p.rooms == (room,)) for room in (below, above))
+    a, b = points[bottom], points[top]
+    points.append(Viewpoint(a.x - 1.7, (a.y + b.y) / 2, (a.z + b.z) / 2, (below,)))
+    return {(bottom, len(points) - 1), (top, len(points) - 1)}
+
+
+def _apart(a: Viewpoint, b: Viewpoint) -> float:
+    return math.dist((a.x, a.y, a.z), (b.x, b.y, b.z))

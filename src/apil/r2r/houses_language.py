@@ -1,0 +1,199 @@
+"""Instructions in English for a path: turns, landmarks, rooms and where to stop, in several ways of speaking."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from apil.r2r.houses_dice import Dice
+from apil.r2r.houses_paths import End, Leg
+from apil.r2r.houses_plan import ROOM_NAMES
+from apil.r2r.houses_things import Thing
+
+STRAIGHT, SLIGHT, SHARP, AROUND = (math.radians(angle) for angle in (30, 60, 125, 150))
+"""A turn is called slight from the first angle on, a plain turn from the second, sharp from the third, around from
+the fourth."""
+
+_SYNONYMS = {
+    "sofa": ("sofa", "couch"),
+    "television": ("television", "tv"),
+    "fridge": ("fridge", "refrigerator"),
+    "painting": ("painting", "picture"),
+    "bookshelf": ("bookshelf", "bookcase"),
+    "oven": ("oven", "stove"),
+    "rug": ("rug", "carpet"),
+    "bathtub": ("bathtub", "tub"),
+    "cabinet": ("cabinet", "cupboard"),
+    "ottoman": ("ottoman", "footstool"),
+}
+_ROOM_SYNONYMS = {
+    "h": ("hallway", "hall", "corridor"),
+    "e": ("entryway", "foyer"),
+    "o": ("office", "study"),
+    "r": ("game room",),
+    "w": ("gym", "exercise room"),
+    "a": ("bathroom",),
+    "s": ("stairs", "staircase"),
+}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How much a speaker tells: the probabilities that a detail is mentioned where there is one."""
+
+    turns: float
+    """Turns that are not straight."""
+    rooms: float
+    """Rooms entered."""
+    landmarks: float
+    """Things ahead or passed."""
+    straight: float
+    """Steps that go straight on and change no room."""
+    sides: float
+    """On which side a thing is passed, and 'on the left' for a turn."""
+
+
+STYLES = (
+    Style(turns=0.97, rooms=0.5, landmarks=0.15, straight=0.35, sides=0.2),
+    Style(turns=0.75, rooms=0.75, landmarks=0.7, straight=0.3, sides=0.4),
+    Style(turns=0.93, rooms=0.9, landmarks=0.45, straight=0.5, sides=0.4),
+)
+"""One who gives directions, one who points at things, one who tells it all."""
+PLAIN = Style(turns=1.0, rooms=0.0, landmarks=0.0, straight=1.0, sides=0.0)
+"""Every turn and nothing else, a sentence for each step."""
+
+
+def instruct(dice: Dice, legs: Sequence[Leg], end: End, style: Style) -> str:
+    """An instruction for the path. What it says is true of the path; what it leaves out is up to the style."""
+    clauses = [_first(dice, legs[0], style)]
+    for before, leg in pairwise(legs):
+        if not _on_stairs(leg):
+            clauses += _later(dice, leg, style)
+        elif not _on_stairs(before):
+            clauses.append(_stairs(dice, leg))
+    return _sentences(dice, [*clauses, _stop(dice, end, style)], style)
+
+
+def turn_words(dice: Dice, turn: float, on: bool) -> str:
+    """A turn of `turn` radians clockwise in words; `on`: the walker is under way."""
+    side = "right" if turn > 0 else "left"
+    if abs(turn) <= STRAIGHT:
+        return dice.choose(("continue straight", "keep going straight") if on else ("go straight", "head straight"))
+    if abs(turn) <= SLIGHT:
+        return dice.choose((f"bear {side}", f"veer {side}", f"turn slightly {side}"))
+    if abs(turn) <= SHARP:
+        return dice.choose((f"turn {side}", f"make a {side}", f"take a {side}", f"turn to the {side}"))
+    if abs(turn) <= AROUND:
+        return dice.choose((f"make a sharp {side}", f"turn sharply {side}"))
+    return dice.choose(("turn around", "make a u-turn", "turn all the way around"))
+
+
+def _first(dice: Dice, leg: Leg, style: Style) -> str:
+    """Never without a direction: a turn, or something that can be seen on one side alone."""
+    if _on_stairs(leg):
+        return f"{turn_words(dice, leg.turn, on=False)} and {_stairs(dice, leg)}"
+    pointed = leg.towards is not None and dice.chance(style.landmarks)
+    turn = "" if pointed and not dice.chance(style.turns * 0.6) else turn_words(dice, leg.turn, on=False)
+    moves = [_towards(dice, leg.towards)] if pointed and leg.towards else []
+    if leg.enters and dice.chance(style.rooms):
+        moves.append(_enter(dice, leg, leaving=True))
+    elif not moves and dice.chance(style.landmarks):
+        moves += _past(dice, leg, style)
+    return " and ".join(part for part in (turn, *moves) if part)
+
+
+def _later(dice: Dice, leg: Leg, style: Style) -> list[str]:
+    """The clause for a step under way, or nothing."""
+    straight = abs(leg.turn) <= STRAIGHT
+    room = leg.enters if leg.enters and dice.chance(style.rooms) else None
+    if straight and not room and not dice.chance(style.straight):
+        return []
+    if not straight and leg.choices > 1 and room and dice.chance(style.sides) and abs(leg.turn) <= SHARP:
+        side = "right" if leg.turn > 0 else "left"
+        name = _room(dice, room)
+        return [dice.choose((f"enter the {name} on the {side}", f"take the door on the {side} into the {name}"))]
+    mark = leg.towards if leg.towards and dice.chance(style.landmarks) else None
+    turn = "" if straight and (room or mark) else turn_words(dice, leg.turn, on=True)
+    if not straight and not dice.chance(style.turns) and (room or mark):
+        turn = ""
+    if room:
+        move = [_enter(dice, leg, leaving=False)]
+    elif mark:
+        move = [_towards(dice, mark)]
+    else:
+        move = _past(dice, leg, style) if dice.chance(style.landmarks) else []
+    if straight and move and not room:
+        turn = ""
+    return [" and ".join(part for part in (turn, *move) if part)]
+
+
+def _enter(dice: Dice, leg: Leg, leaving: bool) -> str:
+    assert leg.enters is not None
+    name = _room(dice, leg.enters)
+    if leg.enters == "s":
+        return dice.choose((f"go to the {name}", f"walk to the {name}"))
+    if leaving and leg.room != leg.enters and dice.chance(0.4):
+        return dice.choose(("leave", "exit", "walk out of")) + f" the {_room(dice, leg.room)} into the {name}"
+    verb = dice.choose(("enter", "go into", "walk into", "step into", "go through the door into", "head into"))
+    return f"{verb} the {name}"
+
+
+def _towards(dice: Dice, thing: Thing) -> str:
+    return f"{dice.choose(('walk towards', 'head for', 'go towards', 'walk up to'))} the {_thing(dice, thing)}"
+
+
+def _past(dice: Dice, leg: Leg, style: Style) -> list[str]:
+    if not leg.passed:
+        return []
+    thing, side = leg.passed[0]
+    where = f" on your {side}" if dice.chance(style.sides) else ""
+    return [f"{dice.choose(('walk past', 'go past', 'pass', 'walk by'))} the {_thing(dice, thing)}{where}"]
+
+
+def _on_stairs(leg: Leg) -> bool:
+    return abs(leg.climb) > 0.5
+
+
+def _stairs(dice: Dice, leg: Leg) -> str:
+    way = "up" if leg.climb > 0 else "down"
+    return f"{dice.choose(('go', 'walk', 'head'))} {way} the {dice.choose(('stairs', 'steps'))}"
+
+
+def _stop(dice: Dice, end: End, style: Style) -> str:
+    """Where to stop: a thing nearby, the doorway or the room."""
+    verb = dice.choose(("stop", "wait", "stop and wait"))
+    room = _room(dice, end.room)
+    if end.in_door and dice.chance(0.6):
+        return dice.choose((f"{verb} in the doorway of the {room}", f"{verb} at the door to the {room}"))
+    if not end.near or not dice.chance(0.55 + 0.4 * style.landmarks):
+        return f"{verb} at the {room}" if end.room == "s" else f"{verb} in the {room}"
+    thing = _thing(dice, end.near[0])
+    by = dice.choose(("next to", "by", "near", "beside", "in front of"))
+    if end.in_door or end.room == "s" or not dice.chance(style.rooms * 0.5):
+        return f"{verb} {by} the {thing}"
+    return dice.choose((f"{verb} {by} the {thing} in the {room}", f"in the {room} {verb} {by} the {thing}"))
+
+
+def _thing(dice: Dice, thing: Thing) -> str:
+    """A thing in one of its names, mostly with its look."""
+    noun = dice.choose(_SYNONYMS.get(thing.noun, (thing.noun,)))
+    return f"{thing.look} {noun}" if thing.look and dice.chance(0.7) else noun
+
+
+def _room(dice: Dice, kind: str) -> str:
+    return dice.choose(_ROOM_SYNONYMS.get(kind, (ROOM_NAMES[kind],)))
+
+
+def _sentences(dice: Dice, clauses: Sequence[str], style: Style) -> str:
+    """Clauses as sentences: one each, or strung together by commas and 'then'."""
+    text = _capital(clauses[0]) if dice.chance(0.8) else clauses[0]
+    for clause in clauses[1:]:
+        link = ". " if style is PLAIN or dice.chance(0.5) else dice.choose((", then ", ", ", " and then "))
+        text += link + (_capital(clause) if link == ". " and dice.chance(0.8) else clause)
+    return text + ("." if dice.chance(0.85) else "")
+
+
+def _capital(clause: str) -> str:
+    return clause[0].upper() + clause[1:]

@@ -1,0 +1,144 @@
+"""Shortest paths through a house, and what is true of each of their steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from apil.r2r.houses_captions import Sight, turned
+from apil.r2r.houses_dice import Dice
+from apil.r2r.houses_graph import Graph
+from apil.r2r.houses_things import Thing
+
+_EDGES = (4, 5, 6)
+_SHORTEST = 6.0
+_STARTS_PER_GOAL = 4
+
+
+@dataclass(frozen=True)
+class Leg:
+    """One step of a path, as an instruction may tell it."""
+
+    turn: float
+    """Radians clockwise from the heading before the step, between -pi and pi."""
+    climb: float
+    """Metres upwards."""
+    room: str
+    """The kind of room the step begins in."""
+    enters: str | None
+    """The kind of room the step leads into, if it is another one."""
+    towards: Thing | None
+    """Something straight ahead that has no like in any other direction."""
+    passed: tuple[tuple[Thing, str], ...]
+    """Things beside the step, each with 'left' or 'right', nearest first."""
+    choices: int
+    """Exits other than the way back."""
+
+
+@dataclass(frozen=True)
+class End:
+    """Where a path ends."""
+
+    room: str
+    """The kind of room; in a door the one that is entered."""
+    in_door: bool
+    """Whether it ends in a doorway."""
+    near: tuple[Thing, ...]
+    """Things within two metres, nearest first."""
+
+
+def draw_paths(dice: Dice, graph: Graph, count: int) -> list[tuple[int, ...]]:
+    """Different shortest paths of four to six steps, up to `count`, with several starts for each goal."""
+    found: list[tuple[int, ...]] = []
+    goals: list[list[tuple[int, ...]]] = []
+    for goal in dice.shuffled(range(len(graph.points))):
+        distance, before = graph.shortest_from(goal)
+        ways = [_way(before, start) for start in range(len(graph.points)) if distance[start] >= _SHORTEST]
+        goals.append(dice.shuffled([way for way in ways if len(way) - 1 in _EDGES]))
+    while any(goals) and len(found) < count:
+        for ways in goals:
+            found += [ways.pop() for _ in range(min(_STARTS_PER_GOAL, len(ways)))]
+    return dice.shuffled(found)[:count]
+
+
+def _way(before: Sequence[int], start: int) -> tuple[int, ...]:
+    way = [start]
+    while before[way[-1]] >= 0:
+        way.append(before[way[-1]])
+    return tuple(way)
+
+
+def describe_path(
+    graph: Graph, seen: Sequence[Sequence[Sight]], path: Sequence[int], heading: float
+) -> tuple[tuple[Leg, ...], End]:
+    """The steps of a path that begins with the given heading, and its end; `seen` are the sights of each viewpoint."""
+    rooms = [room.kind for room in graph.plan.rooms]
+    inside = _rooms_along(graph, path)
+    legs = []
+    for step, (a, b) in enumerate(pairwise(path)):
+        ahead = graph.heading(a, b)
+        before, after = inside[step], inside[step + 1]
+        legs.append(
+            Leg(
+                turn=turned(ahead - heading),
+                climb=graph.points[b].z - graph.points[a].z,
+                room=rooms[before],
+                enters=rooms[after] if after != before or (step == 0 and graph.points[a].in_door) else None,
+                towards=_towards(seen[a], ahead, graph.length(a, b)),
+                passed=_passed(graph, seen[a], a, b),
+                choices=len(graph.neighbours[a]) - (step > 0),
+            )
+        )
+        heading = ahead
+    return tuple(legs), _end(graph, seen[path[-1]], path, inside[-1])
+
+
+def _rooms_along(graph: Graph, path: Sequence[int]) -> list[int]:
+    """The room at each viewpoint; in a door it is the one the walker comes from (at the start: the other one)."""
+    points = [graph.points[i] for i in path]
+    first = points[0].rooms[0]
+    if points[0].in_door and first in points[1].rooms:
+        first = points[0].rooms[1]
+    inside = [first]
+    for point, before in zip(points[1:], points, strict=False):
+        if inside[-1] in point.rooms:
+            inside.append(inside[-1])
+        else:
+            # From one door straight to another the walker crosses the room both belong to.
+            shared = [room for room in point.rooms if room in before.rooms]
+            inside.append((shared or list(point.rooms))[0])
+    return inside
+
+
+def _towards(seen: Sequence[Sight], ahead: float, length: float) -> Thing | None:
+    off = [(abs(turned(s.heading - ahead)), s) for s in seen if s.thing is not None]
+    for angle, s in off:
+        assert s.thing is not None
+        like = [other for far, other in off if far > math.radians(25) and _noun(other) == s.thing.noun]
+        if angle <= math.radians(18) and s.distance >= 0.6 * length and not like:
+            return s.thing
+    return None
+
+
+def _noun(s: Sight) -> str:
+    return s.thing.noun if s.thing else ""
+
+
+def _passed(graph: Graph, seen: Sequence[Sight], a: int, b: int) -> tuple[tuple[Thing, str], ...]:
+    ahead, length = graph.heading(a, b), graph.length(a, b)
+    beside = []
+    for s in seen:
+        angle = turned(s.heading - ahead)
+        along, aside = s.distance * math.cos(angle), s.distance * math.sin(angle)
+        if s.thing is not None and 0.2 <= along <= length and 0.3 <= abs(aside) <= 1.7:
+            beside.append((abs(aside), s.thing, "right" if aside > 0 else "left"))
+    return tuple((thing, side) for _, thing, side in sorted(beside, key=lambda item: item[0]))
+
+
+def _end(graph: Graph, seen: Sequence[Sight], path: Sequence[int], inside: int) -> End:
+    point = graph.points[path[-1]]
+    room = next((other for other in point.rooms if other != inside), inside)
+    near = tuple(s.thing for s in seen if s.thing is not None and s.distance <= 2.0 and s.thing.room in point.rooms)
+    return End(graph.plan.rooms[room].kind, point.in_door, near)

@@ -1,0 +1,108 @@
+"""What stands in the rooms: furniture by kind of room, each piece with a colour or a material and a place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from apil.r2r.houses_dice import Dice
+from apil.r2r.houses_plan import Plan, Room
+
+_COLOURS = ("red", "blue", "green", "white", "black", "grey", "brown", "yellow")
+_WOODS = ("wooden", "white", "dark", "glass")
+_METALS = ("silver", "white", "black")
+_SIZES = ("large", "small", "round", "square")
+
+LOOKS = {
+    **dict.fromkeys(("sofa", "armchair", "bed", "ottoman", "towel", "curtain", "rug", "stool", "chair"), _COLOURS),
+    **dict.fromkeys(("table", "desk", "dresser", "cabinet", "bookshelf", "bench", "nightstand"), _WOODS),
+    **dict.fromkeys(("fridge", "oven", "sink", "dishwasher", "washing machine", "dryer", "treadmill"), _METALS),
+    **dict.fromkeys(("mirror", "painting", "clock", "window", "vase", "chandelier", "basket"), _SIZES),
+    **dict.fromkeys(("lamp", "plant"), ("tall", "small")),
+    **dict.fromkeys(
+        ("bathtub", "toilet", "shower", "television", "fireplace", "piano", "pool table", "counter", "wardrobe"), ("",)
+    ),
+    **dict.fromkeys(("coat rack", "weights", "printer", "ironing board", "shoe rack", "railing"), ("",)),
+}
+"""The colours, materials or sizes a thing comes in."""
+
+HEIGHTS = {
+    **dict.fromkeys(("rug", "ottoman", "basket", "shoe rack", "weights"), "down"),
+    **dict.fromkeys(("painting", "clock", "window", "chandelier", "curtain"), "top"),
+}
+"""In which of the three captions of a direction a thing appears; 'middle' if not given."""
+
+_ANYWHERE = ("lamp", "plant", "painting", "rug", "mirror", "window", "clock", "chair", "table", "vase", "cabinet")
+_FURNITURE = {
+    "a": ("bathtub", "toilet", "shower", "sink", "towel", "mirror", "basket", "cabinet"),
+    "b": ("bed", "nightstand", "dresser", "wardrobe", "armchair", "desk", "curtain", "television"),
+    "c": ("wardrobe", "shoe rack", "basket", "dresser", "coat rack"),
+    "d": ("table", "chair", "chandelier", "cabinet", "bench", "fireplace"),
+    "e": ("coat rack", "bench", "shoe rack", "mirror", "chandelier"),
+    "f": ("sofa", "television", "armchair", "ottoman", "bookshelf", "fireplace"),
+    "h": ("painting", "table", "plant", "mirror", "clock", "bench", "rug", "vase", "lamp", "chair", "cabinet"),
+    "i": ("bookshelf", "desk", "armchair", "ottoman", "piano"),
+    "j": ("washing machine", "dryer", "ironing board", "basket", "sink"),
+    "k": ("fridge", "oven", "sink", "counter", "dishwasher", "stool", "table"),
+    "l": ("sofa", "armchair", "television", "fireplace", "piano", "curtain", "ottoman"),
+    "n": ("sofa", "armchair", "bookshelf", "stool", "counter"),
+    "o": ("desk", "bookshelf", "printer", "armchair", "cabinet"),
+    "r": ("pool table", "sofa", "television", "stool", "bench"),
+    "s": ("railing", "painting"),
+    "w": ("treadmill", "weights", "bench", "television", "towel"),
+}
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A piece of furniture in its place."""
+
+    noun: str
+    """What it is, as in `LOOKS`."""
+    look: str
+    """Its colour, material or size; '' if there is nothing to say."""
+    room: int
+    """Index of its room."""
+    x: float
+    y: float
+    """Metres."""
+
+    @property
+    def name(self) -> str:
+        """For example 'red sofa'."""
+        return f"{self.look} {self.noun}".strip()
+
+
+def place_things(dice: Dice, plan: Plan) -> tuple[Thing, ...]:
+    """Furniture for every room, about one piece for two square metres, clear of doors and of each other."""
+    return tuple(thing for index in range(len(plan.rooms)) for thing in _furnish(dice, plan, index))
+
+
+def _furnish(dice: Dice, plan: Plan, index: int) -> list[Thing]:
+    room = plan.rooms[index]
+    own = dice.shuffled(_FURNITURE[room.kind])
+    count = min(max(3, round(room.area / 2.2)), 13 if room.kind == "h" else 8)
+    # Two thirds of it says what the room is for, the rest could stand anywhere.
+    nouns = own[: max(2, round(count * 0.66))]
+    nouns += [noun for noun in dice.shuffled(_ANYWHERE) if noun not in nouns][: count - len(nouns)]
+    taken = [(door.x, door.y) for door in plan.doors_of(index)]
+    things = []
+    for noun in nouns:
+        spot = _spot(dice, room, taken)
+        if spot is not None:
+            taken.append(spot)
+            things.append(Thing(noun, dice.choose(LOOKS[noun]), index, *spot))
+    return things
+
+
+def _spot(dice: Dice, room: Room, taken: list[tuple[float, float]]) -> tuple[float, float] | None:
+    """A free place, along a wall three times out of four; None if chance finds none."""
+    for _ in range(8):
+        x, y = dice.uniform(room.x0 + 0.3, room.x1 - 0.3), dice.uniform(room.y0 + 0.3, room.y1 - 0.3)
+        if dice.chance(0.75):
+            side = dice.below(4)
+            x = (x, x, room.x0 + 0.3, room.x1 - 0.3)[side]
+            y = (room.y0 + 0.3, room.y1 - 0.3, y, y)[side]
+        if all(math.dist((x, y), other) >= 0.85 for other in taken):
+            return x, y
+    return None

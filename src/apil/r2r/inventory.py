@@ -1,0 +1,81 @@
+"""The figures of a compiled world, and the published ones to check them against."""
+
+from __future__ import annotations
+
+import hashlib
+
+from apil.r2r.world import Split, World
+
+GRAPHS = "graphs"
+"""The title of the figures of the graphs."""
+_OFFICIAL_SCANS = "13be48b9e9b9546118f75d8619b02dabe9af0a47932d34629dd6577518cbd692"
+"""SHA-256 of the names of the 90 scans, joined by line ends."""
+PUBLISHED: dict[str, dict[str, float]] = {
+    GRAPHS: {
+        "scans": 90,
+        "viewpoints_in_files": 10800,
+        "viewpoints": 10567,
+        "edges": 21468,
+        "mean_degree": 4.063,
+        "largest_degree": 13,
+        "mean_edge": 2.269,
+    },
+    "train": {"paths": 4675, "scans": 61, "instructions": 14039, "edges_per_path": 5.003, "metres_per_path": 9.909},
+    "val_seen": {"paths": 340, "scans": 56, "instructions": 1021, "edges_per_path": 5.074, "metres_per_path": 10.185},
+    "val_unseen": {"paths": 783, "scans": 11, "instructions": 2349, "edges_per_path": 4.966, "metres_per_path": 9.505},
+}
+"""Of the official annotations on the official graphs; means to three digits."""
+ROUNDING = 0.00051
+
+
+def is_official(world: World) -> bool:
+    """The scans are the 90 of Matterport3D."""
+    return hashlib.sha256("\n".join(world.scans).encode()).hexdigest() == _OFFICIAL_SCANS
+
+
+def summary(world: World) -> dict[str, dict[str, float]]:
+    """The figures of the graphs and of each split, by title."""
+    splits = {name: split_figures(world, split) for name, split in world.splits.items()}
+    return {GRAPHS: graph_figures(world), **splits}
+
+
+def differences(figures: dict[str, dict[str, float]]) -> list[str]:
+    """Each published figure that is missing or another one, in words; for the official scans."""
+    told = []
+    for title, published in PUBLISHED.items():
+        for name, value in published.items():
+            found = figures.get(title, {}).get(name)
+            if found is None or abs(found - value) > (ROUNDING if isinstance(value, float) else 0):
+                told.append(f"{title.replace('_', ' ')}: {name.replace('_', ' ')} {found}, not {value}")
+    return told
+
+
+def graph_figures(world: World) -> dict[str, float]:
+    """Counts and means over viewpoints and undirected edges."""
+    there = world.neighbours >= 0
+    return {
+        "scans": len(world.scans),
+        "viewpoints_in_files": len(world.viewpoints) + world.excluded,
+        "viewpoints": len(world.viewpoints),
+        "edges": int(there.sum()) // 2,
+        "mean_degree": float(there.sum(1).double().mean()),
+        "largest_degree": int(there.sum(1).max()),
+        "mean_edge": float(world.length[there].double().mean()),
+    }
+
+
+def split_figures(world: World, split: Split) -> dict[str, float]:
+    """Counts, and means over paths; a split without goals has counts alone."""
+    path = split.path[split.one_per_path()]
+    counts: dict[str, float] = {
+        "paths": len(path),
+        "scans": len(set(world.scan[path[:, 0]].tolist())),
+        "instructions": len(split.names),
+    }
+    if bool((split.goal < 0).any()):
+        return counts
+    here, there = path[:, :-1], path[:, 1:]
+    edge = there >= 0
+    metres = (world.position[there.clamp_min(0)] - world.position[here.clamp_min(0)]).double().norm(dim=-1) * edge
+    edges = edge.sum(1).double().mean()
+    return counts | {"edges_per_path": float(edges), "metres_per_path": float(metres.sum(1).mean())}

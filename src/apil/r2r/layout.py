@@ -1,0 +1,328 @@
+"""The public files of Room-to-Room, read into plain records. Only what one file says by itself is checked here.
+
+The raw layout, as folders or as `*.tar.xz` archives of these folders, beside each other:
+
+Required
+    connectivity/<scan>_connectivity.json
+        a list with one entry for each viewpoint: `image_id` (unique in its scan), `pose` (16 numbers, row major;
+        the position in metres is pose[3], pose[7], pose[11], z up), `included` (false: the viewpoint does not
+        exist for us) and `unobstructed` (one boolean for each entry of the file: an open edge; symmetric among
+        included viewpoints, no self-loops). The order of this list is the order of exits everywhere.
+    annotations/R2R_{train,val_seen,val_unseen}.json
+        a list with one entry for each path: `scan`, `path_id` (unique in its file), `path` (two or more
+        viewpoints, joined by open edges; the last is the goal), `heading` (radians, clockwise from +y) and
+        `instructions` (one or more sentences; each is an episode).
+
+Optional; each folder that is there must cover every included viewpoint of every scan
+    connectivity/scans.txt                  one scan a line; a listed scan without a graph is an error
+    annotations/R2R_test.json               as above, but a path is its start alone and the goal is unknown
+    captions/blip2_24view/<scan>.json       {viewpoint: 8 strings}; string i looks along 45 i degrees and has the
+                                            lines "down: ...", "middle: ...", "top: ..." (any of them, any order)
+    captions/gpt35_8dir_summary/<scan>.json {viewpoint: 8 sentences}
+    objects/reverie_bbox/<scan>.json        {viewpoint: {object: {"name", "visible_pos", "bbox2d"}}}; '#' in a name
+                                            is a space; view p of 36 looks along 30 (p mod 12) degrees; a box is
+                                            x, y, width, height
+    objects/navgpt_objects_list/<scan>.json {viewpoint: 8 of {name: {"heading": degrees, "distance": metres}}}
+    derived/rooms.json                      {scan: {viewpoint: [letter, region]}}
+    rooms/region_label.txt                  lines "letter,name"; needed with derived/rooms.json
+    embeddings/trainval_vocab.txt           a word a line
+    embeddings/trainval_glove.npy           [words, 300] float32, a row for each line of the vocabulary
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apil.errors import ApilError
+from apil.r2r.sources import Source
+
+REQUIRED_SPLITS = ("train", "val_seen", "val_unseen")
+SPLITS = (*REQUIRED_SPLITS, "test")
+DIRECTIONS = 8
+"""Direction i of a panorama is centred on heading 45 i degrees."""
+_LARGEST = float(np.finfo(np.float32).max)
+"""Angles are kept in single precision."""
+BLIP, SUMMARY = "captions/blip2_24view", "captions/gpt35_8dir_summary"
+BOXES, LISTS = "objects/reverie_bbox", "objects/navgpt_objects_list"
+
+Tell = Callable[[str, int, int], None]
+"""What is being done, how many of how many are done."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The navigation graph of a scan, included viewpoints only."""
+
+    file: str
+    """Where it was read."""
+    viewpoints: tuple[str, ...]
+    """Their ids, in the order of the file; n of them."""
+    position: NDArray[np.float64]
+    """[n, 3] metres."""
+    open: NDArray[np.bool_]
+    """[n, n]: an open edge; symmetric."""
+    excluded: frozenset[str]
+    """Viewpoints of the file that do not exist for us."""
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """An annotated path and its instructions."""
+
+    path_id: str
+    scan: str
+    path: tuple[str, ...]
+    """Viewpoints; the last is the goal, except in the test split."""
+    heading: float
+    """Radians, clockwise from +y."""
+    instructions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What can be seen from a viewpoint, by direction. A source that is missing leaves its field empty."""
+
+    captions: tuple[Mapping[str, str], ...]
+    """8 of {"middle" | "down" | "top": caption}."""
+    summaries: tuple[str, ...]
+    """8 sentences."""
+    boxes: tuple[Mapping[str, float], ...]
+    """8 of {object name: area of its boxes in the views nearest to this direction}."""
+    nearby: tuple[Mapping[str, float], ...]
+    """8 of {object name: metres}."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """The raw files as records."""
+
+    graphs: Mapping[str, Graph]
+    """By scan, sorted."""
+    splits: Mapping[str, tuple[Annotation, ...]]
+    sights: Mapping[str, tuple[Sight, ...]]
+    """By scan, in the order of its viewpoints."""
+    rooms: Mapping[str, tuple[str, ...]]
+    """Letter of each viewpoint, by scan; empty without room labels."""
+    room_names: Mapping[str, str]
+    """By letter."""
+    glove: Mapping[str, NDArray[np.float32]]
+    """[300] of each word; empty without embeddings."""
+    folders: tuple[str, ...]
+    """Which optional folders of captions and objects there are."""
+
+
+def read_layout(source: Source, tell: Tell) -> Raw:
+    """Reads everything; the first problem is an error that names the file, the item and the remedy."""
+    names = _scan_names(source)
+    graphs = {scan: _graph(source, f"connectivity/{scan}_connectivity.json") for scan in names}
+    splits = {
+        split: _annotations(source, split)
+        for split in SPLITS
+        if split in REQUIRED_SPLITS or f"annotations/R2R_{split}.json" in source
+    }
+    folders = tuple(folder for folder in (BLIP, SUMMARY, BOXES, LISTS) if source.under(folder))
+    sights = {}
+    for done, (scan, graph) in enumerate(graphs.items()):
+        tell("reading", done, len(graphs))
+        sights[scan] = _sights(source, scan, graph, folders)
+    rooms, room_names = _rooms(source, graphs)
+    return Raw(graphs, splits, sights, rooms, room_names, _glove(source), folders)
+
+
+def unread_annotations(source: Source) -> list[str]:
+    """Annotations of no split that is known: nothing is made of them."""
+    known = [f"annotations/R2R_{split}.json" for split in SPLITS]
+    return [name for name in source.under("annotations") if name.endswith(".json") and name not in known]
+
+
+def _scan_names(source: Source) -> list[str]:
+    """Every scan with a graph; those that scans.txt lists must be among them."""
+    end = "_connectivity.json"
+    found = [name.rpartition("/")[2].removesuffix(end) for name in source.under("connectivity") if name.endswith(end)]
+    if "connectivity/scans.txt" in source:
+        for scan in source.text("connectivity/scans.txt").split():
+            if scan not in found:
+                raise ApilError(
+                    f"connectivity/{scan}{end} is missing in {source.folder}, but scans.txt lists scan '{scan}': "
+                    "copy or download the file again (docs/guide/r2r.md)."
+                )
+    if not found:
+        raise ApilError(f"{source.folder} has no connectivity/*{end}: download the graphs (docs/guide/r2r.md).")
+    return found
+
+
+def _graph(source: Source, file: str) -> Graph:
+    entries = source.json(file, list)
+    try:
+        ids = [str(entry["image_id"]) for entry in entries]
+        pose = np.array([entry["pose"] for entry in entries], dtype=np.float64).reshape(len(entries), 16)
+        included = np.array([bool(entry["included"]) for entry in entries], dtype=bool)
+        unobstructed = np.array([entry["unobstructed"] for entry in entries], dtype=bool)
+        unobstructed = unobstructed.reshape(len(entries), len(entries))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise source.bad(file, f"an entry is not as expected ({_line(error)})") from error
+    twice = next((name for at, name in enumerate(ids) if name in ids[:at]), None)
+    if twice is not None:
+        raise source.bad(file, f"viewpoint {twice} is there twice")
+    kept = np.flatnonzero(included)
+    position = pose[kept][:, [3, 7, 11]]
+    edges = unobstructed[np.ix_(kept, kept)]
+    viewpoints = tuple(ids[k] for k in kept)
+    odd = np.argwhere((edges != edges.T) | (edges & np.eye(len(kept), dtype=bool)))
+    if len(odd):
+        a, b = (viewpoints[k] for k in odd[0])
+        raise source.bad(file, f"the edge {a} to {b} is open one way only" if a != b else f"{a} has an edge to itself")
+    if not np.isfinite(position).all():
+        raise source.bad(file, f"viewpoint {viewpoints[int(np.argwhere(~np.isfinite(position))[0, 0])]} has no place")
+    return Graph(file, viewpoints, position, edges, frozenset(ids) - set(viewpoints))
+
+
+def _annotations(source: Source, split: str) -> tuple[Annotation, ...]:
+    file = f"annotations/R2R_{split}.json"
+    found: dict[str, Annotation] = {}
+    for entry in source.json(file, list):
+        try:
+            annotation = Annotation(
+                path_id=str(entry["path_id"]),
+                scan=str(entry["scan"]),
+                path=tuple(map(str, entry["path"])),
+                heading=float(entry["heading"]),
+                instructions=tuple(map(str, entry["instructions"])),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise source.bad(file, f"entry {len(found)} is not as expected ({_line(error)})") from error
+        item = f"path {annotation.path_id}"
+        if annotation.path_id in found:
+            raise source.bad(file, f"{item} is there twice")
+        if len(annotation.path) < (1 if split == "test" else 2):
+            raise source.bad(file, f"{item} has {len(annotation.path)} viewpoints, too few for a start and a goal")
+        if not annotation.instructions or not all(text.strip() for text in annotation.instructions):
+            raise source.bad(file, f"{item} lacks an instruction")
+        if not abs(annotation.heading) <= _LARGEST:
+            raise source.bad(file, f"{item} has heading {annotation.heading}")
+        found[annotation.path_id] = annotation
+    if not found:
+        raise source.bad(file, "it has no paths")
+    return tuple(found.values())
+
+
+def _sights(source: Source, scan: str, graph: Graph, folders: Sequence[str]) -> tuple[Sight, ...]:
+    """What the optional folders say of each viewpoint of a scan."""
+    parts: dict[str, list[Any]] = {}
+    for folder, parse in ((BLIP, _captions), (SUMMARY, _summaries), (BOXES, _boxes), (LISTS, _nearby)):
+        if folder not in folders:
+            parts[folder] = [()] * len(graph.viewpoints)
+            continue
+        file = f"{folder}/{scan}.json"
+        entries = source.json(file, dict)
+        check_covers(f"{file} in {source.folder}", graph.viewpoints, entries.keys())
+        parts[folder] = []
+        for viewpoint in graph.viewpoints:
+            try:
+                parts[folder].append(parse(entries[viewpoint]))
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
+                raise source.bad(file, f"viewpoint {viewpoint} is not as expected ({_line(error)})") from error
+    return tuple(map(Sight, parts[BLIP], parts[SUMMARY], parts[BOXES], parts[LISTS]))
+
+
+def check_covers(what: str, viewpoints: Sequence[str], there: Any) -> None:
+    """Refuses a file that lacks viewpoints: names one, and how many."""
+    lacking = [viewpoint for viewpoint in viewpoints if viewpoint not in there]
+    if lacking:
+        raise ApilError(
+            f"{what} lacks {len(lacking)} of {len(viewpoints)} viewpoints, for example {lacking[0]}: "
+            "use the file that belongs to these graphs, or leave it out."
+        )
+
+
+def _eight(entry: Any) -> list[Any]:
+    if not isinstance(entry, list) or len(entry) != DIRECTIONS:
+        raise ValueError(f"a list of {DIRECTIONS} directions is expected")
+    return entry
+
+
+def _captions(entry: Any) -> tuple[dict[str, str], ...]:
+    lines = [[line.partition(":") for line in text.splitlines()] for text in _eight(entry)]
+    return tuple({row.strip(): caption.strip() for row, _, caption in direction} for direction in lines)
+
+
+def _summaries(entry: Any) -> tuple[str, ...]:
+    return tuple(map(str, _eight(entry)))
+
+
+def _boxes(entry: Any) -> tuple[dict[str, float], ...]:
+    """An object belongs to the direction nearest to the heading of each view that shows it."""
+    found: tuple[dict[str, float], ...] = tuple({} for _ in range(DIRECTIONS))
+    for thing in entry.values():
+        name = str(thing["name"]).replace("#", " ").strip()
+        for view, box in zip(thing["visible_pos"], thing["bbox2d"], strict=True):
+            area = found[direction_of_view(int(view))]
+            area[name] = area.get(name, 0.0) + float(box[2]) * float(box[3])
+    return found
+
+
+def _nearby(entry: Any) -> tuple[dict[str, float], ...]:
+    return tuple({name.strip(): float(at["distance"]) for name, at in there.items()} for there in _eight(entry))
+
+
+def direction_of_view(view: int) -> int:
+    """The direction nearest to the heading of one of the 36 views, 30 (view mod 12) degrees; each has just one."""
+    if not 0 <= view < 36:
+        raise ValueError(f"view {view} is not one of 0 to 35")
+    return round((view % 12) * 30 / 45) % DIRECTIONS
+
+
+def _rooms(source: Source, graphs: Mapping[str, Graph]) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """The letter of each viewpoint, by scan, and the name of each letter."""
+    file, names_file = "derived/rooms.json", "rooms/region_label.txt"
+    if file not in source:
+        return {}, {}
+    lines = [line.partition(",") for line in source.text(names_file).splitlines() if line.strip()]
+    names = {letter: name.strip() for letter, _, name in lines}
+    entries = source.json(file, dict)
+    check_covers(f"{file} in {source.folder}, among scans,", list(graphs), entries)
+    rooms = {}
+    for scan, graph in graphs.items():
+        if not isinstance(entries[scan], dict):
+            raise source.bad(file, f"scan {scan} is not as expected (a dict of viewpoints)")
+        check_covers(f"{file} in {source.folder}, scan {scan},", graph.viewpoints, entries[scan])
+        try:
+            rooms[scan] = tuple(str(entries[scan][viewpoint][0]) for viewpoint in graph.viewpoints)
+        except (KeyError, TypeError, IndexError) as error:
+            raise source.bad(file, f"scan {scan} is not as expected ({_line(error)})") from error
+        strange = next((letter for letter in rooms[scan] if letter not in names), None)
+        if strange is not None:
+            raise source.bad(file, f"scan {scan} has the label '{strange}', which {names_file} does not name")
+    return rooms, names
+
+
+def _glove(source: Source) -> dict[str, NDArray[np.float32]]:
+    """The vector of each word."""
+    file, words_file = "embeddings/trainval_glove.npy", "embeddings/trainval_vocab.txt"
+    if file not in source:
+        return {}
+    # One entry is ". .": a line is a word, whatever blanks it has.
+    words = source.text(words_file).removesuffix("\n").split("\n")
+    try:
+        rows = np.asarray(np.load(io.BytesIO(source.read(file)), allow_pickle=False), dtype=np.float32)
+    except (ValueError, OSError, EOFError) as error:
+        raise source.bad(file, f"it is not a whole array ({_line(error)})") from error
+    if rows.ndim != 2 or len(rows) != len(words):
+        raise source.bad(file, f"its shape {rows.shape} does not fit the {len(words)} lines of {words_file}")
+    odd = np.flatnonzero(~np.isfinite(rows).all(1))
+    if len(odd):
+        raise source.bad(file, f"row {odd[0]}, of '{words[odd[0]]}', has a number that is not finite")
+    return dict(zip(words, rows, strict=True))
+
+
+def _line(error: Exception) -> str:
+    """The first line of a message; a missing key is named."""
+    if isinstance(error, KeyError):
+        return f"no {error}"
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,104 @@
+"""From walks on R2R to maps: those that `apil evaluate --draw` asks for, and the examples in the report of a study."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from apil.config import RunConfig
+from apil.learning.build import committee_of
+from apil.learning.collect import Agents
+from apil.r2r.maps import Route, picture
+from apil.r2r.navigation import Tour, tours
+from apil.r2r.task import R2R
+from apil.runs.files import make_folder, write_bytes
+from apil.runs.folder import load_run
+from apil.studies.plan import SPLITS, Cell
+
+
+def draw_first(
+    config: RunConfig, agents: Agents, task: R2R, folder: Path, count: int, *, greedy: bool, limit: int | None
+) -> list[Path]:
+    """Maps of the first `count` episodes of the task's split, named after them; as PNG and SVG.
+
+    They are walked as an evaluation with help over `limit` episodes walks them.
+    """
+    make_folder(folder)
+    written: list[Path] = []
+    for tour in tours(agents, task, "helped", greedy=greedy, limit=limit):
+        for place in range(min(count, len(tour.episode))):
+            route = route_of(task, tour, place, committee_of(config).members)
+            written += _write(config, route, folder / route.name.replace(" ", "_"))
+        count -= len(tour.episode)
+        if count <= 0:
+            break
+    return written
+
+
+def write_examples(cells: Sequence[Cell], out: Path, episodes: int, maps: int) -> None:
+    """So many maps of episodes for the report, `map_1` and so on; none where there is no run of APIL on R2R, and those
+    that are there where the weights of that run are gone.
+
+    The run is APIL's first seed, under TWODIFDETM where there is one, else under the first teacher. The episodes are
+    spread evenly over the first that an evaluation takes at once: they are not chosen by how they end.
+    """
+    runs = [cell for cell in cells if (cell.config.task, cell.config.query) == ("r2r", "apil")] if maps else []
+    cell = min(runs, key=lambda cell: (cell.config.seed, cell.config.teacher != "twodifdetm"), default=None)
+    if cell is not None and not any((out / "runs" / cell.folder).glob("checkpoint-*.json")):
+        return
+    for old in out.glob("map_*.*"):
+        old.unlink()
+    if cell is None:
+        return
+    config, agents = load_run(out / "runs" / cell.folder)
+    assert isinstance(agents.task, R2R)
+    task = agents.task.of_split(SPLITS[0])
+    tour = next(tours(agents, task, "helped", limit=episodes or None))
+    count = min(maps, len(tour.episode))
+    for number in range(count):
+        route = route_of(task, tour, number * len(tour.episode) // count, committee_of(config).members)
+        _write(config, route, out / f"map_{number + 1}")
+
+
+def route_of(task: R2R, tour: Tour, place: int, members: tuple[str, ...]) -> Route:
+    """One episode of a tour."""
+    world, episode = task.world, int(tour.episode[place])
+    walked = [int(at) for at in tour.walked[place] if at >= 0]
+    house = (world.scan == world.scan[walked[0]]).nonzero().flatten()
+    first = int(house[0])
+    exits = [(at, int(to)) for at in house.tolist() for to in world.neighbours[at] if to > at]
+    batch = tour.episodes
+    live, asked, identity = (table[0, place] for table in (batch.live, batch.asked, batch.identity))
+    return Route(
+        name=task.name_of(episode),
+        instruction=task.instruction(int(batch.features[0, place, 0, 0])),
+        places=world.position[house].double().numpy(),
+        edges=np.array(exits, dtype=np.int64).reshape(-1, 2) - first,
+        annotated=[int(at) - first for at in task.paths[episode] if at >= 0],
+        walked=[at - first for at in walked],
+        heading=float(task.start(tour.episode[None]).heading[0, place]),
+        answered=[int(identity[t]) if asked[t] else None for t in range(task.horizon) if live[t]],
+        members=members,
+        success_distance=task.success_distance,
+        outcome=_outcome(tour, place),
+    )
+
+
+def _outcome(tour: Tour, place: int) -> str:
+    trip, batch = tour.trip, tour.episodes
+    asked, steps = int(batch.asked[0, place].sum()), int(batch.live[0, place].sum())
+    end = "success" if bool(trip.success[place]) else "no success"
+    return (
+        f"{end}, {float(trip.navigation_error[place]):.1f} m from the goal, SPL {float(trip.spl[place]):.2f}, "
+        f"nDTW {float(trip.ndtw[place]):.2f}; asked at {asked} of {steps} steps"
+    )
+
+
+def _write(run: RunConfig, route: Route, stem: Path) -> list[Path]:
+    pictures = picture(route, f"taught by {run.teacher}, query policy {run.query}, seed {run.seed}")
+    paths = {stem.with_name(f"{stem.name}.{ending}"): data for ending, data in pictures.items()}
+    for path, data in paths.items():
+        write_bytes(path, data)
+    return list(paths)

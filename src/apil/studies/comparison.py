@@ -1,0 +1,73 @@
+"""The results of a study of your own: a report for each task, and one table over all of them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from apil.runs.files import write_json, write_text
+from apil.studies.files import OwnStudy
+from apil.studies.interactions import comparison, records
+from apil.studies.plan import Cell
+from apil.studies.report import build_report, document, table_html
+from apil.studies.statistics import from_json
+from apil.studies.summary import write_records
+from apil.studies.tables import NOTHING, Grid, Table, shown
+
+
+def write_task(study: OwnStudy, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
+    """Writes the records, tables, figures and report of one task; returns what `interactions.json` holds."""
+    results = write_records(cells, folder, _gates(study, cells))
+    found = records(study, results, folder / "runs")
+    write_json(folder / "interactions.json", found)
+    build_report(folder, workers)
+    return found
+
+
+def _gates(study: OwnStudy, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
+    """The thresholds and budgets in force, by rule."""
+    gates = {}
+    for rule in study.rules:
+        config = next(cell.config for cell in cells if cell.query == rule.label)
+        value = config.budget if config.threshold is None else config.threshold
+        if value is not None:
+            gates[rule.label] = {"threshold": value, "how": rule.how()}
+    return gates
+
+
+def write_comparison(study: OwnStudy, of_tasks: Mapping[str, Mapping[str, Any]], out: Path, name: str) -> None:
+    """Writes `comparison.json`, its table, and a page that leads to the report of each task."""
+    found = comparison(study, of_tasks)
+    table = comparison_table(study, found, list(of_tasks))
+    write_json(out / "comparison.json", found)
+    write_text(out / f"{table.name}.md", table.markdown())
+    links = "".join(f'<li><a href="{html.escape(t)}/report.html">{html.escape(t)}</a></li>' for t in of_tasks)
+    title = f"The study {name}"
+    sections = [
+        f"<h1>{html.escape(title)}</h1>",
+        f"<p>The reports of its tasks:</p><ul>{links}</ul>",
+        table_html(table),
+    ]
+    write_text(out / "report.html", document(title, sections))
+
+
+def comparison_table(study: OwnStudy, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
+    """Each rule over all tasks and teachers, beside the baseline."""
+    header = ("rule", "success alone", "area under success", f"better than {study.baseline}: success alone", "area")
+    rows = []
+    for rule in found["rules"]:
+        figures = [shown(from_json(rule["iqm"][figure])) for figure in ("success_alone", "area")]
+        better = [shown(from_json(rule["improvement"][figure]), 2) for figure in ("success_alone", "area")]
+        rows.append((rule["query"], *figures, *(better if rule["query"] != study.baseline else [NOTHING] * 2)))
+    notes = (
+        f"Tasks: {', '.join(tasks)}. Teachers: {', '.join(study.teachers)}. {study.seeds} seeds of each.",
+        "Success alone and area: interquartile mean over all runs, with a 95 % bootstrap interval stratified by task "
+        "and teacher.",
+        f"Better than {study.baseline}: the probability that a run of the rule does better than a run of "
+        f"{study.baseline} with the same task and teacher, averaged over these; 0.5 is no difference.",
+    )
+    return Table(
+        "table_comparison", "All rules over all tasks and teachers", notes, (Grid("Rules", header, tuple(rows)),)
+    )

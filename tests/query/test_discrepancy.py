@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import torch
+
+from apil.query.discrepancy import margin
+from apil.types import ActionBox, Episodes, Uncertainty
+
+
+def _episodes(mean: torch.Tensor, action: torch.Tensor) -> Episodes:
+    shape = mean.shape[:3]
+    nothing, whole, asked = torch.zeros(shape), torch.zeros(shape).long(), torch.ones(shape, dtype=torch.bool)
+    return Episodes(
+        nothing, nothing, asked, mean, nothing, asked, ~asked, action, nothing, whole, action, asked, nothing[..., 0],
+        asked[..., 0], Uncertainty(*[nothing] * 5),
+    )  # fmt: skip
+
+
+def test_of_discrete_actions_it_is_the_chance_of_another_action() -> None:
+    mean = torch.tensor([[[[0.2, 0.8], [0.5, 0.5]]]])
+    torch.testing.assert_close(margin(_episodes(mean, torch.tensor([[[0, 1]]])), None), torch.tensor([[[0.8, 0.5]]]))
+
+
+def test_of_continuous_actions_it_is_the_squared_share_of_the_range() -> None:
+    box = ActionBox(torch.tensor([-2.0, 0.0]), torch.tensor([2.0, 10.0]))
+    # Mean actions (0, 5) and, beyond the box, (2, 10); the last two numbers are deviations.
+    mean = torch.tensor([[[[0.0, 0.0, 9.0, 9.0], [3.0, 1.0, 9.0, 9.0]]]])
+    action = torch.tensor([[[[1.0, 10.0], [-2.0, 0.0]]]])
+    expected = torch.tensor([[[((1 / 4) ** 2 + (5 / 10) ** 2) / 2, 1.0]]])
+    torch.testing.assert_close(margin(_episodes(mean, action), box), expected)

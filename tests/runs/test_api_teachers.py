@@ -1,0 +1,183 @@
+"""Runs with teachers of one's own: what is learned from, written down, and found again after a stop."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import apil
+from apil.config import RunConfig
+from apil.errors import ApilError
+from apil.learning.build import build
+from apil.learning.collect import collect
+from apil.learning.evaluate import evaluate
+from apil.learning.fidelity import teacher_models
+from apil.learning.trainer import Trainer
+from apil.runs.folder import load_run
+from apil.runs.train import resume_run, start_run
+from apil.teachers import TEACHERS, Drift, Member, NoisyDistance, NoisyIdentity, Team
+from apil.teachers.committee import committee
+
+
+def _own() -> NoisyIdentity:
+    """Everything at once: scripts, absence, costs, drift, lies."""
+
+    def towards(seen: np.ndarray[Any, np.dtype[np.float32]], rng: np.random.Generator) -> int | None:
+        return None if rng.random() < 0.1 else int(rng.integers(2))
+
+    people = [
+        Member("script", towards, cost=0.5),
+        Member("late", "last", cost=3, available=lambda time: 0.5),
+        Member("changing", Drift("first", "uniform", lambda time: min(1.0, time / 8))),
+    ]
+    team = Team(people, selection="query", absence="query", turn="rotate", substitute=False)
+    return NoisyIdentity(NoisyDistance(team, noise=0.3, missing=0.3), 0.2)
+
+
+def _liar() -> NoisyDistance:
+    return NoisyDistance(committee("twodifdetm"), noise=1.0, bias=1.0, missing=0.5)
+
+
+@pytest.fixture(autouse=True)
+def _named() -> Iterator[None]:
+    parts = {"own": _own, "liar": _liar, "quiet": lambda: NoisyDistance(committee("twodifdetm"))}
+    for name, factory in parts.items():
+        apil.register_teacher(name, factory, "for these tests")
+    yield
+    for name in parts:
+        TEACHERS.forget(name)
+
+
+_CONFIG = RunConfig("maze", "own", "apil", batch=6, iterations=12, log_every=4, save_every=5, on_teacher_error="skip")
+
+
+def _quiet(done: int) -> None:
+    pass
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """Everything but timings and the checkpoints' names."""
+    return {name: (folder / name).read_bytes() for name in ("metrics.jsonl", "answers.jsonl")}
+
+
+def test_a_stopped_run_goes_on_with_the_same_teachers(tmp_path: Path) -> None:
+    start_run(_CONFIG, tmp_path / "whole", progress=_quiet)
+    start_run(replace(_CONFIG, iterations=7), tmp_path / "parts", progress=_quiet)
+    resume_run(tmp_path / "parts", iterations=12, progress=_quiet)
+    assert _files(tmp_path / "whole") == _files(tmp_path / "parts")
+    one, two = (load_run(tmp_path / name)[1].model.policy for name in ("whole", "parts"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_answers_found_on_file_leave_the_others_as_they_would_have_been(tmp_path: Path) -> None:
+    """A crash keeps answers that no checkpoint has learned from: they are read, the rest is asked anew."""
+    start_run(_CONFIG, tmp_path / "whole", progress=_quiet)
+    start_run(replace(_CONFIG, iterations=5), tmp_path / "cut", progress=_quiet)
+    rows = (tmp_path / "whole" / "answers.jsonl").read_bytes().splitlines(keepends=True)
+    later = next(n for n, row in enumerate(rows) if json.loads(row)["iteration"] == 6) + 10
+    (tmp_path / "cut" / "answers.jsonl").write_bytes(b"".join(rows[:later]))
+    resume_run(tmp_path / "cut", iterations=12, progress=_quiet)
+    assert _files(tmp_path / "whole") == _files(tmp_path / "cut")
+
+
+def test_what_is_on_file_is_what_the_learner_was_told(tmp_path: Path) -> None:
+    start_run(_CONFIG, tmp_path / "run", progress=_quiet)
+    rows = [json.loads(row) for row in (tmp_path / "run" / "answers.jsonl").read_text().splitlines()]
+    agents, asked = build([_CONFIG]), [row for row in rows if row["iteration"] == 0]
+    told = collect(agents, 0, 6)
+    assert len(asked) == int((told.asked | told.unanswered).sum())
+    assert any(row["distance"] is None and row["action"] is not None for row in asked), "an answer without a distance"
+    assert any(row["action"] is None for row in asked), "no answer"
+    for row in asked:
+        place = (0, row["episode"], row["step"])
+        assert (row["action"] is not None) == bool(told.asked[place])
+        if row["action"] is not None:
+            assert (row["identity"], row["action"]) == (int(told.identity[place]), int(told.action[place]))
+            if row["distance"] is not None:
+                assert row["distance"] == float(told.distance[place])
+        assert set(row) == {"iteration", "episode", "step", "identity", "action", "distance", "query"}
+
+
+def test_costs_are_summed_by_the_identity_told_and_only_where_there_are_any(tmp_path: Path) -> None:
+    start_run(_CONFIG, tmp_path / "run", progress=_quiet)
+    rows = [json.loads(row) for row in (tmp_path / "run" / "answers.jsonl").read_text().splitlines()]
+    metrics = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    paid = sum((0.5, 3.0, 1.0)[row["identity"]] for row in rows if row["identity"] is not None)
+    assert metrics[-1]["cost"] == paid
+    plain = Trainer([replace(_CONFIG, teacher="twodifdetm")])
+    plain.train()
+    assert "cost" not in plain.rows[0][-1]
+
+
+def test_success_is_measured_by_the_truth_and_learned_from_what_was_told() -> None:
+    honest, liar = (
+        collect(build([RunConfig("maze", name, "bc", batch=40)]), 0, 40, "alone") for name in ("twodifdetm", "liar")
+    )
+    assert torch.equal(honest.success, liar.success)
+    assert torch.equal(honest.taken, liar.taken)
+    assert torch.equal(honest.success, honest.final_distance == 0)
+    known = liar.final_distance[~liar.final_distance.isnan()]
+    assert 0 < len(known) < 40
+    assert bool((known >= 1.0).all()), "the bias hides every success"
+
+
+def test_no_noise_is_the_same_run_as_without_the_wrapper() -> None:
+    rows = []
+    for name in ("twodifdetm", "quiet"):
+        trainer = Trainer([RunConfig("maze", name, "apil", batch=6, iterations=6, log_every=3)])
+        trainer.train()
+        rows.append(trainer.rows)
+    assert rows[0] == rows[1]
+
+
+def test_runs_with_different_teachers_train_as_one_stack() -> None:
+    configs = [RunConfig("maze", name, "apil", batch=6, iterations=4) for name in ("twodifdetm", "liar", "quiet")]
+    stack = Trainer(configs)
+    stack.train()
+    for place, config in enumerate(configs):
+        alone = Trainer([config])
+        alone.train()
+        assert alone.rows[0] == stack.rows[place]
+
+
+def test_such_agents_are_measured_and_what_is_not_known_of_their_teachers_is_left_out() -> None:
+    for name, known in (("own", False), ("liar", True)):
+        trainer = Trainer([replace(_CONFIG, teacher=name, iterations=2)])
+        trainer.train()
+        assert 0 <= evaluate(trainer.agents, 10)[0]["success_with_help"] <= 1
+        model = teacher_models(trainer.agents, 10)[0]
+        assert (model["mixture_js"] is not None) == known
+        assert len(model["identity_true"]) == (2 if known else 0)
+        json.dumps(model, allow_nan=False)
+
+
+def test_the_estimated_gap_leaves_out_what_was_not_told() -> None:
+    config = RunConfig("maze", "liar", "apil", batch=20, gap="estimate")
+    agents = build([config])
+    told = collect(agents, 0, 20, "helped")
+    everywhere = replace(told, asked=told.live, distance=torch.where(told.live, 3.0, torch.nan))
+    policy = agents.queries[0].part
+    loss = policy.loss(everywhere)
+    assert loss is not None
+    assert bool(loss.loss.isfinite().all())
+    known = told.final_distance[~told.final_distance.isnan()]
+    assert float(policy.memory["followed"][0]) == len(known)
+    assert float(policy.memory["distance"][0]) == pytest.approx(float(known.double().sum()))
+
+
+def test_weights_and_selection_of_a_run_reach_a_team_and_nobody_else() -> None:
+    apil.register_teacher("pair", lambda: Team({"a": "first", "b": "last"}), "for this test")
+    try:
+        part: Any = build([RunConfig("maze", "pair", "bc", weights=(0.1, 0.9), selection="query")]).teachers[0].part
+        assert (part.weights, part.selection) == (pytest.approx((0.1, 0.9)), "query")
+        with pytest.raises(ApilError, match="'liar' chooses who answers by itself"):
+            build([RunConfig("maze", "liar", "bc", weights=(0.1, 0.9))])
+    finally:
+        TEACHERS.forget("pair")
