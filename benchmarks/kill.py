@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import configure_torch
 from apil.query import QUERY_POLICIES
 from apil.runs.calibration import load_calibration, threshold_of
@@ -31,11 +31,11 @@ from apil.teachers import TEACHERS
 SAME = ("config.json", "metrics.jsonl", "answers.jsonl")
 
 
-def config_of(task: str, trial: int) -> RunConfig:
+def config_of(task: str, trial: int) -> RunSettings:
     """Trials go round all query policies and teachers."""
     queries, teachers = QUERY_POLICIES.names(), TEACHERS.names()
     query = queries[trial % len(queries)]
-    return RunConfig(
+    return RunSettings.of(
         task=task,
         teacher=teachers[trial % len(teachers)],
         query=query,
@@ -63,7 +63,7 @@ def in_child(work: Callable[[], object], log: Path) -> int:
         os._exit(1)
 
 
-def begin(config: RunConfig, folder: Path) -> None:
+def begin(config: RunSettings, folder: Path) -> None:
     """Starts a run, or goes on with it if it has begun."""
     if (folder / "config.json").exists():
         resume_run(folder, iterations=None, progress=lambda done: None)
@@ -71,7 +71,7 @@ def begin(config: RunConfig, folder: Path) -> None:
         start_run(config, folder, progress=lambda done: None)
 
 
-def finish(config: RunConfig, folder: Path) -> float:
+def finish(config: RunSettings, folder: Path) -> float:
     """Trains to the end, unharmed; returns the seconds it took."""
     started = time.perf_counter()
     log = folder.with_suffix(".log")
@@ -81,7 +81,7 @@ def finish(config: RunConfig, folder: Path) -> float:
     return time.perf_counter() - started
 
 
-def kill_after(seconds: float, config: RunConfig, folder: Path) -> bool:
+def kill_after(seconds: float, config: RunSettings, folder: Path) -> bool:
     """Kills a training after some seconds; false if it was done before."""
     pid = in_child(lambda: begin(config, folder), folder.with_suffix(".log"))
     time.sleep(seconds)
@@ -90,7 +90,7 @@ def kill_after(seconds: float, config: RunConfig, folder: Path) -> bool:
     return os.WIFSIGNALED(status)
 
 
-def contents(config: RunConfig, folder: Path) -> dict[str, bytes]:
+def contents(config: RunSettings, folder: Path) -> dict[str, bytes]:
     """What must be the same."""
     final = [f"checkpoint-{config.iterations:08d}{suffix}" for suffix in (".safetensors", ".json")]
     return {name: (folder / name).read_bytes() for name in (*SAME, *final)}
@@ -98,7 +98,7 @@ def contents(config: RunConfig, folder: Path) -> dict[str, bytes]:
 
 def trials(task: str, count: int, luck: random.Random, root: Path) -> tuple[int, int, int]:
     """Trials that came out the same, kills that hit a running process, and those that hit a save."""
-    references: dict[RunConfig, tuple[dict[str, bytes], float]] = {}
+    references: dict[RunSettings, tuple[dict[str, bytes], float]] = {}
     same = kills = saves = 0
     for trial in range(count):
         config = config_of(task, trial)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import configure_torch
 from apil.learning.trainer import Trainer
 from apil.model.persona import PersonaModel
@@ -25,9 +25,9 @@ TOLERANCE, ROUNDING = 1e-4, 1e-6
 may add to it."""
 
 
-def settings(episodes: int, seed: int, log_every: int = 20) -> RunConfig:
+def settings(episodes: int, seed: int, log_every: int = 20) -> RunSettings:
     """The work that everyone does."""
-    return RunConfig("grid", "twodifdetm", "dagger", seed=seed, iterations=episodes, log_every=log_every)
+    return RunSettings.of("grid", "twodifdetm", "dagger", seed=seed, iterations=episodes, log_every=log_every)
 
 
 def peak_mb() -> float:
@@ -85,7 +85,7 @@ class PlainLoop:
         config = settings(1, seed)
         model = Trainer([config]).agents.model
         assert isinstance(model, PersonaModel)
-        self.dagger = PlainDagger(seed, model, config.learning_rate)
+        self.dagger = PlainDagger(seed, model, config.learner.learning_rate)
 
     def losses(self, episodes: int) -> list[float]:
         """The policy loss of each iteration."""

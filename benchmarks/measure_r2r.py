@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import build, configure_torch
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
@@ -40,12 +40,12 @@ LEARNED, LOOK_EVERY = 0.35, 25
 Record = dict[str, Any]
 
 
-def settings(data: str, iterations: int, seed: int, **changes: Any) -> RunConfig:
+def settings(data: str, iterations: int, seed: int, **changes: Any) -> RunSettings:
     """The desk preset."""
     preset = PRESETS["desk"]
     options = {"data": data, **preset.encoder, **changes.pop("options", {})}
     own = {**preset.settings, "iterations": iterations, "epsilon": R2R.success_distance, **changes}
-    return RunConfig("r2r", "detm", "dagger", seed=seed, batch=R2R.batch, options=options, log_every=1, **own)
+    return RunSettings.of("r2r", "detm", "dagger", seed=seed, batch=R2R.batch, options=options, log_every=1, **own)
 
 
 def peak_mb() -> float:

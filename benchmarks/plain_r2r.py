@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.nn import StackedAdam, mlp
 from apil.r2r.instruction import InstructionModel
@@ -48,13 +48,13 @@ FAR = 3.0
 class PlainR2R:
     """Trains one run."""
 
-    def __init__(self, config: RunConfig, packed: bool = False) -> None:
+    def __init__(self, config: RunSettings, packed: bool = False) -> None:
         self.config, self.packed = config, packed
         agents = build([config])
         assert isinstance(agents.model, InstructionModel)
         assert isinstance(agents.task, R2R)
         self.streams, self.task, self.model = agents.streams, agents.task, agents.model
-        rate, warmup, muon = config.learning_rate, config.warmup, config.optimizer == "muon"
+        rate, warmup, muon = config.learner.learning_rate, config.learner.warmup, config.learner.optimizer == "muon"
         self.optimisers = [
             StackedAdam(self.model.policy, rate, warmup, muon=muon),
             StackedAdam(self.model.identity, rate, warmup),
@@ -65,7 +65,7 @@ class PlainR2R:
 
     def iteration(self, number: int) -> float:
         """One batch of episodes and one update; returns the policy loss."""
-        batch, horizon = self.config.batch, self.task.horizon
+        batch, horizon = self.config.learner.batch, self.task.horizon
         draws = self.streams.draws("model", number)
         masks = draws.kept(self.model.dropout, self.model.models, self.model.state_size + self.model.persona_size)[0]
         draws.uniform(horizon, batch)  # apil draws these for committees too large for the sum over all teachers
@@ -99,11 +99,11 @@ class PlainR2R:
             for parameter in part:
                 parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.parts[0], self.config.clip)
+        torch.nn.utils.clip_grad_norm_(self.parts[0], self.config.learner.clip)
         for optimiser, part in zip(self.optimisers, self.parts, strict=True):
             gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in part]
             optimiser.step(gradients, torch.tensor([True]))
-        share = max(1.0 - self.config.average, 1.0 / (number + 1))
+        share = max(1.0 - self.config.learner.average, 1.0 / (number + 1))
         with torch.no_grad():
             everything = [p for part in self.parts for p in part]
             for average, parameter in zip(self.averages, everything, strict=True):

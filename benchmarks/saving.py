@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.ask import Guard
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBooks
@@ -85,7 +85,7 @@ def main() -> None:
             for calls in clock.calls.values():
                 calls.clear()
             batch = TASKS.load(task)().batch
-            config = RunConfig(task, "twodifdetm", query, iterations=options.iterations, batch=batch)
+            config = RunSettings.of(task, "twodifdetm", query, iterations=options.iterations, batch=batch)
             with tempfile.TemporaryDirectory() as folder:
                 start_run(config, Path(folder) / "run", progress=lambda done: None)
             print(f"{task}, {query}: {told(clock)}", flush=True)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import apil
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.evaluate import evaluate
 from apil.learning.trainer import Trainer
 from apil.teachers import TEACHERS, NoisyDistance
@@ -39,7 +39,7 @@ def lie(honest: str, noise: float = 0.0, missing: float = 0.0) -> str:
     return name
 
 
-def run(configs: Sequence[RunConfig], episodes: int) -> list[dict[str, float]]:
+def run(configs: Sequence[RunSettings], episodes: int) -> list[dict[str, float]]:
     """Trains all configs as one stack; success alone, with help, and the share of steps asked in training."""
     trainer = Trainer(configs)
     trainer.train()
@@ -56,7 +56,7 @@ def run(configs: Sequence[RunConfig], episodes: int) -> list[dict[str, float]]:
 
 
 def study(
-    base: RunConfig, noises: Sequence[float], missing: Sequence[float], seeds: int, episodes: int
+    base: RunSettings, noises: Sequence[float], missing: Sequence[float], seeds: int, episodes: int
 ) -> list[dict[str, Any]]:
     """A record for every kind of teacher and seed; DAGGER, which looks at no distance, for comparison.
 
@@ -66,7 +66,7 @@ def study(
     kinds += [("apil", noise, 0.0) for noise in noises] + [("apil", 0.0, share) for share in missing]
     cells = [(kind, seed) for kind in kinds for seed in range(seeds)]
     configs = [
-        replace(base, teacher=lie(base.teacher, noise, gone), query=query, seed=seed)
+        base.changed(teacher=lie(base.teachers.name, noise, gone), query=query, seed=seed)
         for (query, noise, gone), seed in cells
     ]
     names = ("query", "noise", "missing")
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--noises", type=float, nargs="*", default=NOISES)
     parser.add_argument("--missing", type=float, nargs="*", default=MISSING)
     options = parser.parse_args(arguments)
-    base = RunConfig(
+    base = RunSettings.of(
         options.task,
         options.teacher,
         "apil",

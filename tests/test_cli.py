@@ -14,7 +14,7 @@ import pytest
 from made_up_r2r import made_up_files, write_folder
 
 from apil.cli import main
-from apil.config import Option, RunConfig
+from apil.config import Option, RunSettings
 from apil.query import QUERY_POLICIES
 from apil.r2r.compile import compile_world
 from apil.runs.train import start_run
@@ -65,7 +65,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder as `apil train` writes it."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    start_run(RunConfig("grid", "twodifdetm", "apil", iterations=3), folder, progress=lambda done: None)
+    start_run(RunSettings.of("grid", "twodifdetm", "apil", iterations=3), folder, progress=lambda done: None)
     return folder
 
 
@@ -294,7 +294,7 @@ def test_evaluating_another_task_with_an_option_of_r2r_is_refused(
 
 def test_each_way_to_evaluate_an_r2r_agent_has_a_file_of_its_own(run: Run, tmp_path: Path, made_up_data: Path) -> None:
     options: dict[str, Option] = {"data": str(made_up_data), "width": 16, "heads": 2}
-    config = RunConfig("r2r", "detm", "bc", iterations=1, batch=2, hidden=8, persona=4, models=2, options=options)
+    config = RunSettings.of("r2r", "detm", "bc", iterations=1, batch=2, hidden=8, persona=4, models=2, options=options)
     start_run(config, tmp_path / "run", progress=lambda done: None)
     kept = tmp_path / "run/evaluation-val_unseen.json"
     assert run("evaluate", "run").code == 0

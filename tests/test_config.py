@@ -9,28 +9,28 @@ from typing import Any
 import pytest
 import torch
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.rng import Streams
 
 
-def _config(**settings: Any) -> RunConfig:
-    return RunConfig(**{"task": "grid", "teacher": "detm", "query": "bc", **settings})
+def _config(**settings: Any) -> RunSettings:
+    return RunSettings.of(**{"task": "grid", "teacher": "detm", "query": "bc", **settings})
 
 
 def test_a_config_survives_json() -> None:
     config = _config(weights=(0.25, 0.75), teacher="twodifdetm", threshold=0.125, seed=-4, expectation="monte-carlo")
-    assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
-    assert RunConfig.from_json(json.loads(json.dumps(_config().to_json()))) == _config()
+    assert RunSettings.from_json(json.loads(json.dumps(config.to_json()))) == config
+    assert RunSettings.from_json(json.loads(json.dumps(_config().to_json()))) == _config()
 
 
 def test_an_optimizer_survives_json_and_is_adam_where_none_is_named() -> None:
     saved = json.loads(json.dumps(_config(optimizer="muon").to_json()))
-    assert RunConfig.from_json(saved) == _config(optimizer="muon")
+    assert RunSettings.from_json(saved) == _config(optimizer="muon")
     del saved["optimizer"]
-    assert RunConfig.from_json(saved) == _config()
+    assert RunSettings.from_json(saved) == _config()
     with pytest.raises(ApilError, match="optimizer") as caught:
-        RunConfig.from_json({**saved, "optimizer": 3})
+        RunSettings.from_json({**saved, "optimizer": 3})
     assert "\n" not in str(caught.value)
 
 
@@ -82,12 +82,12 @@ def test_a_dropout_rate_is_refused_or_can_be_drawn(rate: float) -> None:
 )
 def test_a_file_that_is_no_config_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ApilError, match="Not a run's config"):
-        RunConfig.from_json(values)
+        RunSettings.from_json(values)
 
 
 def test_an_unknown_setting_is_named() -> None:
     with pytest.raises(ApilError, match="unknown settings: colour"):
-        RunConfig.from_json({**_config().to_json(), "colour": "red"})
+        RunSettings.from_json({**_config().to_json(), "colour": "red"})
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_an_unknown_setting_is_named() -> None:
 )
 def test_a_setting_of_the_wrong_type_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ApilError):
-        RunConfig.from_json({**_config().to_json(), **wrong})
+        RunSettings.from_json({**_config().to_json(), **wrong})

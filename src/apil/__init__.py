@@ -11,48 +11,69 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from apil.errors import unknown_name
+
 if TYPE_CHECKING:
+    from apil import query as query
+    from apil import tasks as tasks
+    from apil import teachers as teachers
     from apil.learning.check import check_teacher as check_teacher
     from apil.query.check import check_query_policy as check_query_policy
     from apil.registry import Registry
     from apil.runs.api import train as train
+    from apil.studies.run import study as study
     from apil.tasks.check import check_task as check_task
+    from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
 
 __version__ = "0.1.0"
-__all__ = [
-    "__version__",
-    "check_query_policy",
-    "check_task",
-    "check_teacher",
-    "register_query_policy",
-    "register_task",
-    "register_teacher",
-    "train",
-]
 
 _ELSEWHERE: dict[str, str] = {
     "check_query_policy": "apil.query.check",
     "check_task": "apil.tasks.check",
     "check_teacher": "apil.learning.check",
+    "from_gymnasium": "apil.tasks.gymnasium",
+    "study": "apil.studies.run",
     "train": "apil.runs.api",
 }
 """Public names that need torch, and the modules they are in: importing apil stays light."""
+_ROOMS = ("query", "tasks", "teachers")
+"""Packages with public parts."""
+__all__ = [
+    "__version__",
+    *_ELSEWHERE,
+    *_ROOMS,
+    "register_query_policy",
+    "register_task",
+    "register_teacher",
+]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"apil.{name}")
     if name not in _ELSEWHERE:
         raise AttributeError(f"module 'apil' has no attribute '{name}'")
     return getattr(importlib.import_module(_ELSEWHERE[name]), name)
 
 
-def register_task(name: str, factory: str | Callable[..., Any], summary: str = "") -> None:
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def register_task(name: str, factory: str | Callable[..., Any], summary: str = "", **facets: Any) -> None:
     """Gives a task a name: `factory(**options)` returns an `apil.tasks.protocol.Task`.
 
-    `factory` is the class or function itself, or "module:attribute" of it.
+    `factory` is the class or function itself, or "module:attribute" of it. A task that is more than a state vector
+    brings facets, each an object or "module:attribute" of it: `options` (what can be set, `apil.tasks.options`),
+    `model` (a model of its own, `apil.learning.build`), `evaluation` (`apil.runs.evaluation`), `study`
+    (`apil.studies.kind`), `report` (`apil.studies.extras`), `agent` (`apil.agent`), and `commands` of `apil data`.
     """
-    from apil.tasks import TASKS
+    from apil.tasks import TASK_FACETS, TASKS
 
-    _register(TASKS, name, factory, summary)
+    for facet in facets:
+        if facet not in TASK_FACETS:
+            raise unknown_name("facet of a task", facet, TASK_FACETS)
+    _register(TASKS, name, factory, summary, **facets)
 
 
 def register_teacher(name: str, factory: str | Callable[..., Any], summary: str = "") -> None:

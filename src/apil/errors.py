@@ -18,4 +18,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> ApilError:
     names = sorted(known)
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return ApilError(f"Unknown {kind} '{name}'.{hint} Known: {', '.join(names)}.")
+    known_ones = f"Known: {', '.join(names)}." if names else "There are none."
+    return ApilError(f"Unknown {kind} '{name[:60]}'.{hint} {known_ones}")

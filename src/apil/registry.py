@@ -91,18 +91,22 @@ class Registry:
 
     def load(self, name: str) -> Any:
         """The factory behind a name."""
-        entry = self.entry(name)
-        if not isinstance(entry.target, str):
-            return entry.target
-        module, attribute = entry.target.split(":")
-        if not entry.own:
-            return getattr(importlib.import_module(module), attribute)
+        target = self.entry(name).target
+        return self._import(name, target) if isinstance(target, str) else target
+
+    def _import(self, name: str, target: str) -> Any:
+        module, _, attribute = target.partition(":")
         try:
             return getattr(importlib.import_module(module), attribute)
         except (ImportError, AttributeError) as error:
-            raise ApilError(
-                f"The {self.kind} '{name}' cannot be loaded from '{entry.target}': {_line(error)}."
-            ) from error
+            if not self.entry(name).own:
+                raise
+            raise ApilError(f"The {self.kind} '{name}' cannot be loaded from '{target}': {_line(error)}.") from error
+
+    def facet(self, name: str, facet: str) -> Any:
+        """A part that comes with this one, registered as itself or as "module:attribute"; None where there is none."""
+        target = self.entry(name).traits.get(facet)
+        return self._import(name, target) if isinstance(target, str) else target
 
     def trait(self, name: str, trait: str, default: Any) -> Any:
         """A trait of a part: as registered, else the attribute of its factory, else the default."""

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, collect
@@ -61,7 +61,7 @@ _FAULTS: dict[str, tuple[Change, str]] = {
 def _agents(change: Change, on_error: str) -> Agents:
     # Only the teacher that hangs needs a deadline; the others are never late, however slow the machine.
     deadline = 0.5 if change is _hangs else None
-    config = RunConfig("grid", "detm", "bc", teacher_deadline=deadline, on_teacher_error=on_error)  # type: ignore[arg-type]
+    config = RunSettings.of("grid", "detm", "bc", teacher_deadline=deadline, on_teacher_error=on_error)  # type: ignore[arg-type]
     agents = build([config])
     group = agents.teachers[0]
     return replace(agents, teachers=[Group(group.runs, group.streams, _Teacher(change), group.name)])
@@ -100,7 +100,7 @@ def test_a_question_that_a_teacher_does_not_answer_goes_on_as_one_not_asked() ->
 
 
 def test_the_place_of_a_fault_is_that_of_the_run_at_fault() -> None:
-    configs = [RunConfig("maze", teacher, "bc", seed=seed) for seed, teacher in enumerate(["rand", "detm"])]
+    configs = [RunSettings.of("maze", teacher, "bc", seed=seed) for seed, teacher in enumerate(["rand", "detm"])]
     agents = build(configs)
     good, bad = agents.teachers
     broken = replace(agents, teachers=[good, Group(bad.runs, bad.streams, _Teacher(_raises), bad.name)])

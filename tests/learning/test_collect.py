@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import apil
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Acting, Agents, collect
@@ -21,11 +21,11 @@ from apil.types import Belief, Episodes
 _SIZE = 5
 
 
-def _config(query: str, task: str = "grid", teacher: str = "last", **settings: Any) -> RunConfig:
-    return RunConfig(task, teacher, query, **{"threshold": 0.3, "seed": 1, **settings})
+def _config(query: str, task: str = "grid", teacher: str = "last", **settings: Any) -> RunSettings:
+    return RunSettings.of(task, teacher, query, **{"threshold": 0.3, "seed": 1, **settings})
 
 
-def _collect(config: RunConfig, episodes: int = 20, acting: Acting = "training") -> Episodes:
+def _collect(config: RunSettings, episodes: int = 20, acting: Acting = "training") -> Episodes:
     return collect(build([config]), 0, episodes, acting)
 
 

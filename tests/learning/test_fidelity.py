@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.fidelity import expected_uncertainty, jensen_shannon, teacher_models
 from apil.learning.trainer import Trainer
 from apil.tasks.grid import Grid
@@ -73,7 +73,7 @@ def test_in_the_maze_two_who_differ_have_what_one_who_varies_has_where_there_are
 
 @pytest.fixture(scope="module")
 def trainer() -> Trainer:
-    made = Trainer([RunConfig("grid", t, "dagger", iterations=250, batch=2) for t in ("twodifdetm", "tworand")])
+    made = Trainer([RunSettings.of("grid", t, "dagger", iterations=250, batch=2) for t in ("twodifdetm", "tworand")])
     made.train()
     return made
 
@@ -87,7 +87,7 @@ def test_teachers_who_differ_are_told_apart_and_twins_are_not(trainer: Trainer) 
     assert twins["members"] == ["uniform", "uniform"]
     for model in (differ, twins):
         assert len(model["personas"]) == 2
-        assert len(model["personas"][0]) == trainer.configs[0].persona
+        assert len(model["personas"][0]) == trainer.configs[0].model.persona
         assert model["mixture_js"] < 0.1
         assert sum(model["identity_mean"]) == pytest.approx(1, abs=1e-5)
         assert model["identity_true"] == [0.5, 0.5]
@@ -95,7 +95,7 @@ def test_teachers_who_differ_are_told_apart_and_twins_are_not(trainer: Trainer) 
 
 
 def test_a_single_teacher_has_no_divergence_between_teachers() -> None:
-    untrained = Trainer([RunConfig("maze", "detm", "bc")])
+    untrained = Trainer([RunSettings.of("maze", "detm", "bc")])
     (model,) = teacher_models(untrained.agents, 20)
     assert model["persona_js"] is None
     assert model["identity_calibration_error"] is None
@@ -104,7 +104,7 @@ def test_a_single_teacher_has_no_divergence_between_teachers() -> None:
 
 
 def test_each_run_is_judged_by_its_own_teachers_whatever_its_company() -> None:
-    configs = [RunConfig("grid", t, "bc", seed=s, iterations=5) for s, t in enumerate(["twodifdetm", "tworand"])]
+    configs = [RunSettings.of("grid", t, "bc", seed=s, iterations=5) for s, t in enumerate(["twodifdetm", "tworand"])]
     stack = Trainer(configs)
     stack.train()
     together = teacher_models(stack.agents, 30)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.average import Average
 from apil.learning.build import build
 from apil.learning.state import weights
@@ -22,7 +22,7 @@ def _random(*shape: int, seed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("decay", [0.9, 0.5])
 def test_the_average_is_over_all_at_first_and_then_forgets(decay: float) -> None:
-    agents = build([RunConfig("maze", "twodifdetm", "apil", seed=seed) for seed in (1, 2)])
+    agents = build([RunSettings.of("maze", "twodifdetm", "apil", seed=seed) for seed in (1, 2)])
     average = Average(agents, decay)
     views = [weights(agents, run) for run in (0, 1)]
     expected = [{name: torch.zeros(value.shape, dtype=torch.float64) for name, value in own.items()} for own in views]
@@ -46,8 +46,8 @@ def test_the_average_is_over_all_at_first_and_then_forgets(decay: float) -> None
 
 
 def test_averaging_changes_what_is_evaluated_and_not_what_is_trained() -> None:
-    config = RunConfig("maze", "detm", "bc", seed=1, iterations=8, batch=3, log_every=1)
-    plain, averaged = Trainer([config]), Trainer([replace(config, average=0.9)])
+    config = RunSettings.of("maze", "detm", "bc", seed=1, iterations=8, batch=3, log_every=1)
+    plain, averaged = Trainer([config]), Trainer([config.changed(average=0.9)])
     seen = []
     for _ in range(8):
         plain.step()
@@ -100,7 +100,7 @@ def test_gradients_are_cut_run_by_run() -> None:
 
 
 def test_a_look_at_the_averaged_agents_does_not_change_the_training() -> None:
-    config = RunConfig(
+    config = RunSettings.of(
         "maze", "twodifdetm", "apil", iterations=8, batch=4, log_every=4, average=0.9, hidden=8, persona=4
     )
     looked, plain = Trainer([config]), Trainer([config])

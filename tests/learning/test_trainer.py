@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.evaluate import CHUNK, evaluate
 from apil.learning.metrics import PARTS
 from apil.learning.state import weights
@@ -24,9 +24,9 @@ _SAMPLES = (0, 1, 5, 20)
 Outcome = tuple[list[dict[str, Any]], dict[str, Tensor]]
 
 
-def _run(place: int, query: str, **settings: Any) -> RunConfig:
+def _run(place: int, query: str, **settings: Any) -> RunSettings:
     samples = _SAMPLES[place % 4]
-    return RunConfig(
+    return RunSettings.of(
         teacher=("tworand", "twodifdetm", "first+uniform")[place % 3],
         query=query,
         seed=place * 3 % 7,
@@ -37,14 +37,14 @@ def _run(place: int, query: str, **settings: Any) -> RunConfig:
     )
 
 
-def _outcomes(configs: list[RunConfig]) -> list[Outcome]:
+def _outcomes(configs: list[RunSettings]) -> list[Outcome]:
     trainer = Trainer(configs)
     trainer.train()
     return [(rows, weights(trainer.agents, run)) for run, rows in enumerate(trainer.rows)]
 
 
 @pytest.fixture(scope="module", params=[("grid", 40, 1), ("maze", 6, 3)], ids=["grid", "maze"])
-def three_ways(request: pytest.FixtureRequest) -> list[tuple[RunConfig, Outcome, Outcome, Outcome]]:
+def three_ways(request: pytest.FixtureRequest) -> list[tuple[RunSettings, Outcome, Outcome, Outcome]]:
     """Many different runs, each trained alone, in one of two stacks, and in one stack of all."""
     task, iterations, batch = request.param
     settings = {"task": task, "iterations": iterations, "batch": batch, "log_every": iterations // 3}
@@ -62,7 +62,7 @@ def _figures(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_a_run_gives_the_same_bits_alone_and_in_any_stack(three_ways: list[Any]) -> None:
     differ = [
-        (config.query, config.expectation, config.samples)
+        (config.query.name, config.model.expectation, config.model.samples)
         for config, alone, *stacked in three_ways
         for other in stacked
         if _figures(alone[0]) != _figures(other[0])
@@ -73,7 +73,7 @@ def test_a_run_gives_the_same_bits_alone_and_in_any_stack(three_ways: list[Any])
 
 def test_a_run_logs_the_same_figures_whatever_its_company(three_ways: list[Any]) -> None:
     differ = [
-        (config.query, set(alone[0][0]) ^ set(other[0][0]))
+        (config.query.name, set(alone[0][0]) ^ set(other[0][0]))
         for config, alone, *stacked in three_ways
         for other in stacked
         if list(alone[0][0]) != list(other[0][0])
@@ -92,16 +92,16 @@ def test_rows_come_at_their_interval_and_at_the_end_and_count_steps(three_ways: 
             assert row["behavioral"] == pytest.approx(row["intrinsic"] + row["extrinsic"], abs=1e-5)
             assert row["total"] == pytest.approx(row["behavioral"] + row["model"], abs=1e-5)
             assert 0 <= row["success"] <= 1
-        if config.task == "grid":
-            assert sum(row["steps"] for row in rows) == 8 * config.iterations * config.batch
+        if config.task.name == "grid":
+            assert sum(row["steps"] for row in rows) == 8 * config.iterations * config.learner.batch
             assert all(row["success"] == 1 for row in rows)
-        if config.query in ("bc", "dagger", "never"):
-            assert {row["query_rate"] for row in rows} == {0.0 if config.query == "never" else 1.0}
+        if config.query.name in ("bc", "dagger", "never"):
+            assert {row["query_rate"] for row in rows} == {0.0 if config.query.name == "never" else 1.0}
 
 
 def test_the_same_config_twice_gives_the_same_run_and_another_seed_another() -> None:
     config = _run(2, "apil", task="grid", iterations=5)
-    first, second, other = (_outcomes([c])[0] for c in (config, config, replace(config, seed=99)))
+    first, second, other = (_outcomes([c])[0] for c in (config, config, config.changed(seed=99)))
     assert first[0] == second[0]
     assert all(torch.equal(value, second[1][name]) for name, value in first[1].items())
     assert first[0] != other[0]
@@ -110,7 +110,7 @@ def test_the_same_config_twice_gives_the_same_run_and_another_seed_another() -> 
 @pytest.fixture(scope="module")
 def learned() -> Trainer:
     """Agents that always ask, one teacher: DETM and RAND."""
-    trainer = Trainer([RunConfig("grid", teacher, "bc", iterations=250, batch=2) for teacher in ("detm", "rand")])
+    trainer = Trainer([RunSettings.of("grid", teacher, "bc", iterations=250, batch=2) for teacher in ("detm", "rand")])
     trainer.train()
     return trainer
 
@@ -138,7 +138,7 @@ def test_evaluation_measures_each_run_alone_and_with_help(learned: Trainer) -> N
 
 
 def test_help_helps_an_untrained_agent_in_the_maze() -> None:
-    trainer = Trainer([RunConfig("maze", "detm", query, threshold=0.0) for query in ("random", "bc", "dagger")])
+    trainer = Trainer([RunSettings.of("maze", "detm", query, threshold=0.0) for query in ("random", "bc", "dagger")])
     never_helped, always, dagger = evaluate(trainer.agents, 200)
     assert never_helped["query_rate"] == never_helped["query_rate_with_help"] == 0.0
     assert never_helped["success_with_help"] == never_helped["success_alone"] < 0.9

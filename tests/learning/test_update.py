@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, collect
@@ -20,8 +20,8 @@ from apil.types import Episodes
 Weights = dict[str, torch.Tensor]
 
 
-def _config(query: str, teacher: str = "twodifdetm", seed: int = 1) -> RunConfig:
-    return RunConfig("maze", teacher, query, seed=seed, threshold=0.3, batch=4)
+def _config(query: str, teacher: str = "twodifdetm", seed: int = 1) -> RunSettings:
+    return RunSettings.of("maze", teacher, query, seed=seed, threshold=0.3, batch=4)
 
 
 def _weights(agents: Agents, run: int = 0) -> Weights:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.learning.collect import collect
 from apil.model.persona import ModelSizes, PersonaModel
@@ -140,13 +140,13 @@ def test_exact_with_many_teachers_adds_no_noise_between_models() -> None:
 def episodes() -> Episodes:
     """Two runs that ask now and then, on the maze: some steps lie after the end of their episodes."""
     configs = [
-        RunConfig("maze", "twodifdetm", "random", seed=seed, batch=5, threshold=0.5, dropout=0.0) for seed in (0, 1)
+        RunSettings.of("maze", "twodifdetm", "random", seed=seed, batch=5, threshold=0.5, dropout=0.0) for seed in (0, 1)
     ]
     return collect(build(configs), 0, 5)
 
 
 def _maze_model() -> PersonaModel:
-    configs = [RunConfig("maze", "twodifdetm", "random", seed=seed, threshold=0.5, dropout=0.0) for seed in (0, 1)]
+    configs = [RunSettings.of("maze", "twodifdetm", "random", seed=seed, threshold=0.5, dropout=0.0) for seed in (0, 1)]
     model = build(configs).model
     assert isinstance(model, PersonaModel)
     return model

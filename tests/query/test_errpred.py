@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import take
@@ -19,7 +19,7 @@ from apil.types import Belief, Episodes, Uncertainty
 
 
 def _agents(threshold: float, learning_rate: float = 1e-3) -> Agents:
-    config = RunConfig("maze", "rand", "errpred", seed=1, batch=8, threshold=threshold, learning_rate=learning_rate)
+    config = RunSettings.of("maze", "rand", "errpred", seed=1, batch=8, threshold=threshold, learning_rate=learning_rate)
     return build([config])
 
 

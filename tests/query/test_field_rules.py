@@ -13,7 +13,7 @@ from gymnasium import spaces
 from toy_environments import Shows
 
 import apil
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, Step, collect
@@ -28,7 +28,7 @@ from apil.types import ActionBox, Belief, Episodes
 
 
 def _agents(query: str, **settings: Any) -> Agents:
-    return build([RunConfig("maze", "twodifdetm", query, seed=3, batch=6, **settings)])
+    return build([RunSettings.of("maze", "twodifdetm", query, seed=3, batch=6, **settings)])
 
 
 def _policy(agents: Agents) -> ScoredPolicy:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.learning.collect import collect
 from apil.query.progress import ProgressPrediction, reference_queries
@@ -20,12 +20,12 @@ from apil.types import Episodes
 
 def episodes_too_short(query: str) -> Episodes:
     """Mazes of three steps: the teachers cannot always reach the goal."""
-    agents = build([RunConfig("maze", "rand", query, seed=seed, threshold=0.7) for seed in (0, 1)])
+    agents = build([RunSettings.of("maze", "rand", query, seed=seed, threshold=0.7) for seed in (0, 1)])
     return collect(replace(agents, task=Maze(horizon=3)), 0, 40)
 
 
 def policy(gap: float | str) -> ProgressPrediction:
-    agents = build([RunConfig("maze", "rand", "never", seed=seed) for seed in (0, 1)])
+    agents = build([RunSettings.of("maze", "rand", "never", seed=seed) for seed in (0, 1)])
     setup = QuerySetup(agents.streams, Maze().state_size, 4, 3, torch.full((2,), torch.nan), gap=gap)  # type: ignore[arg-type]
     return ProgressPrediction(setup)
 
@@ -62,9 +62,9 @@ def test_distances_count_from_the_gap_on(gap: float) -> None:
 
 
 def test_the_estimate_survives_a_stop(tmp_path: Path) -> None:
-    config = RunConfig("grid", "rand", "apil", iterations=30, save_every=7, log_every=5, gap="estimate", hidden=8)
+    config = RunSettings.of("grid", "rand", "apil", iterations=30, save_every=7, log_every=5, gap="estimate", hidden=8)
     start_run(config, tmp_path / "whole", progress=lambda done: None)
-    start_run(replace(config, iterations=10), tmp_path / "cut", progress=lambda done: None)
+    start_run(config.changed(iterations=10), tmp_path / "cut", progress=lambda done: None)
     resume_run(tmp_path / "cut", iterations=30, progress=lambda done: None)
     name = "checkpoint-00000030.safetensors"
     assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

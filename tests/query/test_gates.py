@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
@@ -30,7 +30,7 @@ _BUDGETED = [name for name in QUERY_POLICIES.names() if takes_budget(name)]
 @pytest.fixture(scope="module")
 def walked() -> Episodes:
     """Episodes of two runs on the maze, where some end before others."""
-    return collect(build([RunConfig("maze", "rand", "never", seed=seed) for seed in (0, 1)]), 0, 16)
+    return collect(build([RunSettings.of("maze", "rand", "never", seed=seed) for seed in (0, 1)]), 0, 16)
 
 
 def _spend(gate: Budget, walked: Episodes, batches: int, drift: float) -> list[float]:
@@ -97,7 +97,7 @@ def test_a_threshold_is_strict_and_each_runs_own() -> None:
     assert gate(score, torch.zeros_like(score)).tolist() == [[False, False, True, True], [False, False, False, True]]
 
 
-def _trained(configs: list[RunConfig]) -> tuple[list[list[dict[str, Any]]], list[dict[str, Tensor]]]:
+def _trained(configs: list[RunSettings]) -> tuple[list[list[dict[str, Any]]], list[dict[str, Tensor]]]:
     trainer = Trainer(configs)
     trainer.train()
     return trainer.rows, [weights(trainer.agents, run) for run in range(len(configs))]
@@ -106,7 +106,7 @@ def _trained(configs: list[RunConfig]) -> tuple[list[list[dict[str, Any]]], list
 def test_every_score_asks_at_its_budget_and_a_run_is_the_same_alone_and_in_a_stack() -> None:
     """Different scores, the same budget: the point of a gate apart from the score."""
     settings: Any = {"iterations": 60, "batch": 4, "log_every": 60, "budget": 0.15}
-    configs = [RunConfig("maze", "twodifdetm", query, **settings) for query in _BUDGETED]
+    configs = [RunSettings.of("maze", "twodifdetm", query, **settings) for query in _BUDGETED]
     rows, kept = _trained(configs)
     steps = [row[0]["steps"] for row in rows]
     rates = {c.query: row[0]["query_rate"] for c, row in zip(configs, rows, strict=True)}
@@ -124,16 +124,16 @@ def test_every_score_asks_at_its_budget_and_a_run_is_the_same_alone_and_in_a_sta
 @pytest.mark.parametrize("query", ["entropy", "apil", "thriftydagger", "lazydagger"])
 def test_a_stopped_run_goes_on_with_its_budget_as_if_it_had_not_stopped(tmp_path: Path, query: str) -> None:
     budget = None if query == "lazydagger" else 0.2
-    config = RunConfig("maze", "twodifdetm", query, budget=budget, iterations=30, batch=3, log_every=10, save_every=10)
+    config = RunSettings.of("maze", "twodifdetm", query, budget=budget, iterations=30, batch=3, log_every=10, save_every=10)
     start_run(config, tmp_path / "whole", progress=lambda done: None)
-    start_run(replace(config, iterations=20), tmp_path / "parts", progress=lambda done: None)
+    start_run(config.changed(iterations=20), tmp_path / "parts", progress=lambda done: None)
     resume_run(tmp_path / "parts", iterations=30, progress=lambda done: None)
     for name in ("checkpoint-00000030.safetensors", "metrics.jsonl", "answers.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
 
 
 def test_measuring_an_agent_does_not_change_its_gate() -> None:
-    agents = build([RunConfig("maze", "rand", "entropy", budget=0.2)])
+    agents = build([RunSettings.of("maze", "rand", "entropy", budget=0.2)])
     memory = agents.queries[0].part.memory
     before = {name: value.clone() for name, value in memory.items()}
     collect(agents, 0, 5, "alone")
@@ -153,4 +153,4 @@ def test_measuring_an_agent_does_not_change_its_gate() -> None:
 )
 def test_a_budget_that_makes_no_sense_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ApilError, match=message):
-        build([RunConfig("grid", "detm", **settings)])
+        build([RunSettings.of("grid", "detm", **settings)])

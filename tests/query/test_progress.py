@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
@@ -165,7 +165,7 @@ def test_what_cannot_be_labelled_is_refused(change: dict[str, Any], message: str
 
 # The query policy.
 
-_CONFIGS = [RunConfig("maze", "twodifdetm", "apil", seed=seed, batch=6) for seed in (0, 1)]
+_CONFIGS = [RunSettings.of("maze", "twodifdetm", "apil", seed=seed, batch=6) for seed in (0, 1)]
 
 
 @pytest.fixture(scope="module")

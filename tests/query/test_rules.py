@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
@@ -95,7 +95,7 @@ def test_every_policy_decides_for_a_run_the_same_alone_and_in_a_stack(name: str)
 
 @pytest.mark.parametrize("name", QUERY_POLICIES.names())
 def test_a_policy_has_a_loss_if_and_only_if_it_has_something_to_learn(name: str) -> None:
-    agents = build([RunConfig("grid", "detm", name, threshold=0.2)])
+    agents = build([RunSettings.of("grid", "detm", name, threshold=0.2)])
     policy = agents.queries[0].part
     loss = policy.loss(collect(agents, 0, 2))
     assert (loss is not None) == bool(policy.parameters) == (name in _LEARNERS)
@@ -104,4 +104,4 @@ def test_a_policy_has_a_loss_if_and_only_if_it_has_something_to_learn(name: str)
 @pytest.mark.parametrize("name", [name for name in THRESHOLD_POLICIES if default_threshold(name) is None])
 def test_a_policy_without_its_threshold_is_refused_with_the_remedy(name: str) -> None:
     with pytest.raises(ApilError, match=f"No threshold is known for '{name}' on 'grid': run `apil calibrate"):
-        build([RunConfig("grid", "detm", name)])
+        build([RunSettings.of("grid", "detm", name)])

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
@@ -66,7 +66,7 @@ def _with_readings(data: Path, folder: Path) -> Path:
 
 def _agents(data: Path, query: str = "dagger", teacher: str = "detm", dropout: float = 0.0, **options: Any) -> Agents:
     options = {"data": str(data), **SMALL, **NO_DROPOUT, **options}
-    config = RunConfig(
+    config = RunSettings.of(
         "r2r", teacher, query, seed=3, hidden=12, persona=6, models=3, batch=BATCH, dropout=dropout, options=options
     )
     return build([config])
@@ -168,7 +168,7 @@ def test_a_distance_that_was_not_told_is_not_learned_from(houses_data: Path) -> 
 
 def test_an_agent_whose_teacher_leaves_distances_out_learns(houses_data: Path) -> None:
     forgetful = NoisyDistance(committee("detm"), missing=0.5)
-    config = RunConfig("r2r", "detm", "bc", hidden=12, persona=6, models=3, options={"data": str(houses_data), **SMALL})
+    config = RunSettings.of("r2r", "detm", "bc", hidden=12, persona=6, models=3, options={"data": str(houses_data), **SMALL})
     agents = build([config], Parts(teacher=forgetful))
     episodes = collect(agents, 0, BATCH)
     assert bool(episodes.distance[episodes.asked].isnan().any())

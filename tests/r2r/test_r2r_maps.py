@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from apil.cli import main
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import build, committee_of
 from apil.r2r.houses_folder import write_houses
 from apil.r2r.maps import Route, picture
@@ -25,9 +25,9 @@ _SMALL = {"width": 16, "heads": 2, "words": 40}
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     data = write_houses(tmp_path_factory.mktemp("data") / "houses", 2, 0, lambda stage, done, total: None)
-    return RunConfig(
+    return RunSettings.of(
         "r2r",
         "twodifdetm",
         "apil",
@@ -41,7 +41,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def runs(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(config: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study's folder with one run in it."""
     out = tmp_path_factory.mktemp("study")
     start_run(config, out / "runs" / Cell(config).folder, progress=lambda done: None)
@@ -49,22 +49,22 @@ def runs(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_evaluate_draws_the_first_episodes(
-    config: RunConfig, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: RunSettings, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = runs / "runs" / Cell(config).folder
     monkeypatch.setattr(sys, "argv", ["apil", "evaluate", str(run), "--episodes", "5", "--draw", "2"])
     main()
     assert f"Wrote 2 maps into {run / 'maps'}" in capsys.readouterr().out.replace("\n", "")
-    task = R2R(str(config.options["data"]))
+    task = R2R(str(config.task.options["data"]))
     first = [task.name_of(int(number)).replace(" ", "_") for number in task.of_split("val_unseen").episodes[:2]]
     assert sorted(path.name for path in (run / "maps").iterdir()) == sorted(
         f"{name}.{ending}" for name in first for ending in ("png", "svg")
     )
 
 
-def test_a_study_draws_three_examples_and_leaves_no_old_ones(config: RunConfig, runs: Path) -> None:
+def test_a_study_draws_three_examples_and_leaves_no_old_ones(config: RunSettings, runs: Path) -> None:
     (runs / "map_9.svg").write_text("old")
-    write_examples([Cell(replace(config, query="dagger")), Cell(config)], runs, 12, 3)
+    write_examples([Cell(config.changed(query="dagger")), Cell(config)], runs, 12, 3)
     names = {f"map_{number}.{ending}" for number in (1, 2, 3) for ending in ("png", "svg")}
     assert {path.name for path in runs.glob("map_*")} == names
     assert max(path.stat().st_size for path in runs.glob("map_*")) < 300_000
@@ -72,8 +72,8 @@ def test_a_study_draws_three_examples_and_leaves_no_old_ones(config: RunConfig, 
     assert not list(runs.glob("map_*")), "a report that is passed on shows no data"
 
 
-def test_a_route_tells_the_walk_and_its_questions(config: RunConfig) -> None:
-    always = replace(config, query="bc")
+def test_a_route_tells_the_walk_and_its_questions(config: RunSettings) -> None:
+    always = config.changed(query="bc")
     agents = build([always])
     assert isinstance(agents.task, R2R)
     task = agents.task.of_split("val_seen")
@@ -92,7 +92,7 @@ def test_a_route_tells_the_walk_and_its_questions(config: RunConfig) -> None:
     )
 
 
-def test_a_picture_has_the_same_bytes_every_time_and_stands_still(config: RunConfig) -> None:
+def test_a_picture_has_the_same_bytes_every_time_and_stands_still(config: RunSettings) -> None:
     places = np.array([[0.0, 0.0, 0.0], [2.0, 0.0, 0.0], [2.0, 2.0, 3.0]])
     still = Route(
         name="val_unseen 1_0",

@@ -13,7 +13,7 @@ import torch
 from made_up_r2r import ALPHA, ALPHA_EDGES
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.learning.collect import Agents
 from apil.r2r.navigation import MEASURES, evaluate_split, follow_teacher, measure, tours
@@ -172,7 +172,7 @@ def test_a_walker_without_eyes_is_as_good_as_published(
 
 def _agents(data: Path, query: str, teacher: str = "detm") -> Agents:
     sizes: dict[str, str | int] = {"width": 8, "heads": 2, "data": str(data)}
-    return build([RunConfig("r2r", teacher, query, hidden=8, models=2, persona=4, threshold=0.0, options=sizes)])
+    return build([RunSettings.of("r2r", teacher, query, hidden=8, models=2, persona=4, threshold=0.0, options=sizes)])
 
 
 def _evaluated(data: Path, query: str, **settings: Any) -> dict[str, Any]:

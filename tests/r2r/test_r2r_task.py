@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build, make_task
 from apil.learning.collect import collect
@@ -211,7 +211,7 @@ def test_an_unknown_split_is_told_with_the_nearest(task: R2R) -> None:
 )
 def test_bad_options_are_told(houses_data: Path, options: dict[str, str | int], message: str) -> None:
     with pytest.raises(ApilError, match=message):
-        make_task(RunConfig("r2r", "detm", "dagger", options={"data": str(houses_data), **options}))
+        make_task(RunSettings.of("r2r", "detm", "dagger", options={"data": str(houses_data), **options}))
 
 
 def test_a_state_can_be_described_and_looked_at(task: R2R) -> None:
@@ -238,7 +238,7 @@ def test_contested_states_are_the_starts_with_several_reference_actions(task: R2
 @pytest.mark.parametrize("teacher", ["detm", "rand", "tworand", "twodifdetm", "first+last+uniform"])
 def test_any_committee_teaches_and_leads_to_the_goal(made_up_data: Path, teacher: str) -> None:
     sizes: dict[str, str | int] = {"width": 8, "heads": 2, "data": str(made_up_data)}
-    agents = build([RunConfig("r2r", teacher, "bc", hidden=8, models=2, persona=4, batch=200, options=sizes)])
+    agents = build([RunSettings.of("r2r", teacher, "bc", hidden=8, models=2, persona=4, batch=200, options=sizes)])
     visits: dict[int, set[int]] = {}
 
     def watch(state: Walk, step: object) -> None:

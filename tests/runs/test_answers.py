@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, collect
@@ -22,7 +22,7 @@ from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.journal import Prefix
 from apil.types import Answer, Episodes, Observation, Reference
 
-CONFIG = RunConfig("maze", "twodifdetm", "dagger", batch=5, iterations=3)
+CONFIG = RunSettings.of("maze", "twodifdetm", "dagger", batch=5, iterations=3)
 
 
 class Moody:

@@ -13,7 +13,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 import apil
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import Parts
 from apil.learning.trainer import Trainer
@@ -214,7 +214,7 @@ def test_pictures_are_learned_through_the_default_encoder_and_a_stack_gives_the_
         "hidden": 16,
         "models": 3,
     }
-    configs = [RunConfig(task.name, "side", query, seed=seed, **shared) for query, seed in (("dagger", 0), ("apil", 1))]
+    configs = [RunSettings.of(task.name, "side", query, seed=seed, **shared) for query, seed in (("dagger", 0), ("apil", 1))]
     stack = Trainer(configs, parts=Parts(task, side))
     stack.train()
     alone = Trainer(configs[1:], parts=Parts(task, side))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import apil
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
@@ -55,7 +55,7 @@ def _named() -> Iterator[None]:
         TEACHERS.forget(name)
 
 
-_CONFIG = RunConfig("maze", "own", "apil", batch=6, iterations=12, log_every=4, save_every=5, on_teacher_error="skip")
+_CONFIG = RunSettings.of("maze", "own", "apil", batch=6, iterations=12, log_every=4, save_every=5, on_teacher_error="skip")
 
 
 def _quiet(done: int) -> None:
@@ -118,7 +118,7 @@ def test_costs_are_summed_by_the_identity_told_and_only_where_there_are_any(tmp_
 
 def test_success_is_measured_by_the_truth_and_learned_from_what_was_told() -> None:
     honest, liar = (
-        collect(build([RunConfig("maze", name, "bc", batch=40)]), 0, 40, "alone") for name in ("twodifdetm", "liar")
+        collect(build([RunSettings.of("maze", name, "bc", batch=40)]), 0, 40, "alone") for name in ("twodifdetm", "liar")
     )
     assert torch.equal(honest.success, liar.success)
     assert torch.equal(honest.taken, liar.taken)
@@ -131,14 +131,14 @@ def test_success_is_measured_by_the_truth_and_learned_from_what_was_told() -> No
 def test_no_noise_is_the_same_run_as_without_the_wrapper() -> None:
     rows = []
     for name in ("twodifdetm", "quiet"):
-        trainer = Trainer([RunConfig("maze", name, "apil", batch=6, iterations=6, log_every=3)])
+        trainer = Trainer([RunSettings.of("maze", name, "apil", batch=6, iterations=6, log_every=3)])
         trainer.train()
         rows.append(trainer.rows)
     assert rows[0] == rows[1]
 
 
 def test_runs_with_different_teachers_train_as_one_stack() -> None:
-    configs = [RunConfig("maze", name, "apil", batch=6, iterations=4) for name in ("twodifdetm", "liar", "quiet")]
+    configs = [RunSettings.of("maze", name, "apil", batch=6, iterations=4) for name in ("twodifdetm", "liar", "quiet")]
     stack = Trainer(configs)
     stack.train()
     for place, config in enumerate(configs):
@@ -159,7 +159,7 @@ def test_such_agents_are_measured_and_what_is_not_known_of_their_teachers_is_lef
 
 
 def test_the_estimated_gap_leaves_out_what_was_not_told() -> None:
-    config = RunConfig("maze", "liar", "apil", batch=20, gap="estimate")
+    config = RunSettings.of("maze", "liar", "apil", batch=20, gap="estimate")
     agents = build([config])
     told = collect(agents, 0, 20, "helped")
     everywhere = replace(told, asked=told.live, distance=torch.where(told.live, 3.0, torch.nan))
@@ -175,9 +175,9 @@ def test_the_estimated_gap_leaves_out_what_was_not_told() -> None:
 def test_weights_and_selection_of_a_run_reach_a_team_and_nobody_else() -> None:
     apil.register_teacher("pair", lambda: Team({"a": "first", "b": "last"}), "for this test")
     try:
-        part: Any = build([RunConfig("maze", "pair", "bc", weights=(0.1, 0.9), selection="query")]).teachers[0].part
+        part: Any = build([RunSettings.of("maze", "pair", "bc", weights=(0.1, 0.9), selection="query")]).teachers[0].part
         assert (part.weights, part.selection) == (pytest.approx((0.1, 0.9)), "query")
         with pytest.raises(ApilError, match="'liar' chooses who answers by itself"):
-            build([RunConfig("maze", "liar", "bc", weights=(0.1, 0.9))])
+            build([RunSettings.of("maze", "liar", "bc", weights=(0.1, 0.9))])
     finally:
         TEACHERS.forget("pair")

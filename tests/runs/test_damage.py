@@ -19,14 +19,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.state import weights
 from apil.runs.folder import load_run
 from apil.runs.train import resume_run, start_run
 from apil.runs.writer import Record
 
-CONFIG = RunConfig(
+CONFIG = RunSettings.of(
     "grid", "twodifdetm", "apil", iterations=12, log_every=4, save_every=5, hidden=8, persona=4, models=3
 )
 FLOATS = st.floats(allow_subnormal=False)
@@ -96,10 +96,10 @@ def test_any_damage_is_a_good_load_or_one_line(
     )
 )
 def test_any_config_is_read_or_refused(changes: dict[str, object]) -> None:
-    read: list[RunConfig] = []
-    assert "\n" not in complaint(lambda: read.append(RunConfig.from_json({**CONFIG.to_json(), **changes})))
+    read: list[RunSettings] = []
+    assert "\n" not in complaint(lambda: read.append(RunSettings.from_json({**CONFIG.to_json(), **changes})))
     for config in read:
-        assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+        assert RunSettings.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
 def test_a_changed_checkpoint_is_never_used(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -177,7 +177,7 @@ def test_a_full_disk_is_told_and_the_run_can_go_on(whole: Path, tmp_path: Path) 
     assert "Traceback" not in failed.stderr
     resumed(folder)
     again = tmp_path / "again"
-    start_run(RunConfig.from_json(json.loads((folder / "config.json").read_text())), again, progress=print)
+    start_run(RunSettings.from_json(json.loads((folder / "config.json").read_text())), again, progress=print)
     for name in ("metrics.jsonl", "answers.jsonl"):
         assert (folder / name).read_bytes() == (again / name).read_bytes()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.evaluate import evaluate
 from apil.learning.state import weights
@@ -18,7 +18,7 @@ from apil.runs.folder import load_config, load_run
 from apil.runs.writer import Record, train_on
 
 _CONFIGS = [
-    RunConfig("maze", teacher, query, seed=seed, iterations=4, batch=3, log_every=2, threshold=0.3)
+    RunSettings.of("maze", teacher, query, seed=seed, iterations=4, batch=3, log_every=2, threshold=0.3)
     for seed, (teacher, query) in enumerate([("twodifdetm", "apil"), ("tworand", "bc"), ("twodifdetm", "errpred")])
 ]
 

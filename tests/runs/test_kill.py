@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.runs.train import resume_run, start_run
 
-CONFIG = RunConfig("grid", "tworand", "apil", iterations=40, log_every=7, save_every=3, hidden=16, persona=4)
+CONFIG = RunSettings.of("grid", "tworand", "apil", iterations=40, log_every=7, save_every=3, hidden=16, persona=4)
 SAME = ("config.json", "metrics.jsonl", "answers.jsonl", "checkpoint-00000040.safetensors", "checkpoint-00000040.json")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from apil.config import Option, RunConfig
+from apil.config import Option, RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.runs.doctor import examine
@@ -18,7 +18,7 @@ from apil.runs.movies import frames, save_movie
 @pytest.mark.parametrize(("task", "cells"), [("grid", 25), ("maze", 49)])
 def test_a_replay_shows_every_step_and_who_acted(task: str, cells: int) -> None:
     for query, acts in (("bc", "teacher"), ("never", "agent:")):
-        agents = build([RunConfig(task, "twodifdetm", query)])
+        agents = build([RunSettings.of(task, "twodifdetm", query)])
         shown = frames(agents, 2, first=3)
         assert {frame.episode for frame in shown} == {3, 4}
         assert all(acts in frame.caption for frame in shown)
@@ -26,7 +26,7 @@ def test_a_replay_shows_every_step_and_who_acted(task: str, cells: int) -> None:
         assert all(len("".join(frame.picture.cells)) == cells for frame in shown)
         assert all("".join(frame.picture.cells).count("A") == 1 for frame in shown)
     moves = {("right", 0, 1), ("down", 1, 0), ("up", -1, 0), ("left", 0, -1)}
-    one = frames(build([RunConfig(task, "first", "bc")]), 1)
+    one = frames(build([RunSettings.of(task, "first", "bc")]), 1)
     for before, after in pairwise(one):
         (r0, c0), (r1, c1) = (_agent(frame.picture.cells) for frame in (before, after))
         told = before.caption.split(": ")[1].split(",")[0]
@@ -38,7 +38,7 @@ def _agent(rows: tuple[str, ...]) -> tuple[int, int]:
 
 
 def test_a_movie_has_a_frame_for_each_step(tmp_path: Path) -> None:
-    shown = frames(build([RunConfig("grid", "twodifdetm", "bc")]), 1)
+    shown = frames(build([RunSettings.of("grid", "twodifdetm", "bc")]), 1)
     save_movie(shown, tmp_path / "episode.gif")
     with Image.open(tmp_path / "episode.gif") as movie:
         assert getattr(movie, "n_frames", 1) == len(shown) == 8
@@ -46,7 +46,7 @@ def test_a_movie_has_a_frame_for_each_step(tmp_path: Path) -> None:
 
 def test_a_movie_of_r2r_shows_the_exits(tmp_path: Path, made_up_data: Path) -> None:
     options: dict[str, Option] = {"data": str(made_up_data), "width": 16, "heads": 2}
-    shown = frames(build([RunConfig("r2r", "detm", "bc", hidden=8, persona=4, models=2, options=options)]), 1)
+    shown = frames(build([RunSettings.of("r2r", "detm", "bc", hidden=8, persona=4, models=2, options=options)]), 1)
     assert any("o" in "".join(frame.picture.cells) for frame in shown)
     save_movie(shown, tmp_path / "walk.gif")
     with Image.open(tmp_path / "walk.gif") as movie:
@@ -55,7 +55,7 @@ def test_a_movie_of_r2r_shows_the_exits(tmp_path: Path, made_up_data: Path) -> N
 
 @pytest.mark.parametrize("name", ["episode.png", "missing/episode.gif"])
 def test_a_movie_that_cannot_be_written_is_told(tmp_path: Path, name: str) -> None:
-    shown = frames(build([RunConfig("grid", "detm", "bc")]), 1)
+    shown = frames(build([RunSettings.of("grid", "detm", "bc")]), 1)
     with pytest.raises(ApilError, match=r"give one of these endings|does not exist"):
         save_movie(shown, tmp_path / name)
 

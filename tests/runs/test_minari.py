@@ -13,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
@@ -34,7 +34,7 @@ _EPISODES = 60
 def _agents() -> Agents:
     """An untrained agent that asks about half of the time, of teachers who sometimes leave the distance out."""
     teacher = NoisyDistance(committee("first+last", selection="query"), missing=0.3)
-    config = RunConfig("maze", "first+last", "random", threshold=0.5)
+    config = RunSettings.of("maze", "first+last", "random", threshold=0.5)
     return build([config], Parts(teacher=teacher))
 
 
@@ -97,7 +97,7 @@ def test_minari_itself_reads_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def _teach(exported: Path, **settings: Any) -> Episodes:
     teacher = Team({"recorded": load_demonstrations(exported, **settings)})
-    return collect(build([RunConfig("maze", "detm", "bc")], Parts(teacher=teacher)), 0, 50, "helped", "export/")
+    return collect(build([RunSettings.of("maze", "detm", "bc")], Parts(teacher=teacher)), 0, 50, "helped", "export/")
 
 
 def test_a_dataset_teaches_as_was_demonstrated(exported: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_environment_keeps_its_own_observations_and_actions(tmp_path: Path) -
 
     task = from_gymnasium(_Start, distance=distance, horizon=6)
     teacher = Team({"down": lambda seen, rng: np.int64(6), "stay": lambda seen, rng: np.int64(5)})
-    agents = build([RunConfig("start", "x", "bc", batch=4)], Parts(task, teacher))
+    agents = build([RunSettings.of("start", "x", "bc", batch=4)], Parts(task, teacher))
     export_episodes(agents, tmp_path / "start", 8)
     found: list[RecordedEpisode] = list(read_episodes(tmp_path / "start"))
     for record in found:
@@ -160,12 +160,12 @@ def test_an_environment_keeps_its_own_observations_and_actions(tmp_path: Path) -
         assert np.array_equal(record.observations["seen"][-1], last), "images without loss"
     assert {int(record.teacher[0]) for record in found} == {0, 1}
     copy = Team({"copy": load_demonstrations(tmp_path / "start", what="answers", teacher="down")})
-    taught = collect(build([RunConfig("start", "x", "bc", batch=4)], Parts(task, copy)), 0, 4, "helped")
+    taught = collect(build([RunSettings.of("start", "x", "bc", batch=4)], Parts(task, copy)), 0, 4, "helped")
     assert bool(taught.success.all())
 
 
 def test_the_command_line_exports_a_run(tmp_path: Path) -> None:
-    config = RunConfig("grid", "twodifdetm", "apil", iterations=3)
+    config = RunSettings.of("grid", "twodifdetm", "apil", iterations=3)
     start_run(config, tmp_path / "run", progress=lambda done: None)
     command = [sys.executable, "-m", "apil.cli", "export", "run", "--out", "./episodes", "--episodes", "4"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.runs.train import Outcome, resume_run, start_run
 
-_CONFIG = RunConfig(
+_CONFIG = RunSettings.of(
     "maze", "twodifdetm", "apil", seed=3, iterations=13, batch=3, log_every=4, save_every=5, expectation="monte-carlo"
 )
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.trainer import Trainer
 from apil.studies.calibrate import FIRST_SEED, UNCALIBRATED, calibrate, calibrate_briefly
 
-_BASE = RunConfig("grid", "detm", "apil", iterations=12, log_every=5)
+_BASE = RunSettings.of("grid", "detm", "apil", iterations=12, log_every=5)
 _SEEDS = 2
 
 
@@ -77,7 +77,7 @@ def test_a_policy_without_a_threshold_cannot_be_calibrated(query: str) -> None:
 
 def test_a_threshold_found_briefly_asks_about_as_often_as_apil() -> None:
     """The rate that is told is that of a run with the threshold, and near the target."""
-    base = RunConfig("maze", "detm", "apil", iterations=200, batch=16, epsilon=0.0)
+    base = RunSettings.of("maze", "detm", "apil", iterations=200, batch=16, epsilon=0.0)
     told: list[tuple[int, int]] = []
     found = calibrate_briefly(base, ["intrun", "behvun", "extrun", "random"], 1, lambda *at: told.append(at))
     assert told[-1][0] == told[-1][1]
@@ -85,7 +85,7 @@ def test_a_threshold_found_briefly_asks_about_as_often_as_apil() -> None:
     target = found["random"]["target"]
     assert found["behvun"]["threshold"] == found["intrun"]["threshold"]
     assert found["extrun"]["threshold"] == UNCALIBRATED["extrun"]
-    config = replace(base, query="intrun", threshold=found["intrun"]["threshold"], iterations=40, seed=FIRST_SEED)
+    config = base.changed(query="intrun", threshold=found["intrun"]["threshold"], iterations=40, seed=FIRST_SEED)
     trainer = Trainer([config])
     trainer.train()
     rows = trainer.rows[0]
@@ -96,7 +96,7 @@ def test_a_threshold_found_briefly_asks_about_as_often_as_apil() -> None:
 
 def test_an_interrupted_search_goes_on_with_what_it_has(tmp_path: Path) -> None:
     """Runs that are noted are not made again: a target that was changed by hand in the notes is believed."""
-    base = RunConfig("maze", "detm", "apil", iterations=25, batch=4, epsilon=0.0)
+    base = RunSettings.of("maze", "detm", "apil", iterations=25, batch=4, epsilon=0.0)
     kept = tmp_path / "calibration_runs.json"
     first = calibrate_briefly(base, ["intrun", "random"], 1, kept=kept)
     notes = json.loads(kept.read_text())
@@ -107,13 +107,13 @@ def test_an_interrupted_search_goes_on_with_what_it_has(tmp_path: Path) -> None:
     notes[target]["rate"] = 0.123
     kept.write_text(json.dumps(notes))
     assert calibrate_briefly(base, ["random"], 1, kept=kept)["random"]["target"] == 0.123
-    other = replace(base, learning_rate=2e-3)
+    other = base.changed(learning_rate=2e-3)
     assert calibrate_briefly(other, ["random"], 1, kept=kept)["random"]["target"] != 0.123
 
 
 def test_a_threshold_with_which_a_policy_falls_silent_is_not_chosen(tmp_path: Path) -> None:
     """Asking a lot at first and never again gives the wanted rate over a run, and is not what is wanted."""
-    base = RunConfig("maze", "detm", "apil", iterations=25, batch=4, epsilon=0.0)
+    base = RunSettings.of("maze", "detm", "apil", iterations=25, batch=4, epsilon=0.0)
     kept = tmp_path / "calibration_runs.json"
     first = calibrate_briefly(base, ["intrun"], 1, kept=kept)["intrun"]
     notes = json.loads(kept.read_text())

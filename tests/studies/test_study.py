@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from apil.config import RunConfig
+from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.ask import TeacherError
 from apil.learning.build import stack_shape
@@ -24,7 +24,7 @@ from apil.studies.folder import claim_folder
 from apil.studies.plan import SAMPLE_SIZES, Cell, plan, stacks
 from apil.studies.summary import write_records
 
-_BASE = RunConfig("grid", "detm", "never", iterations=30, log_every=10, expectation="monte-carlo")
+_BASE = RunSettings.of("grid", "detm", "never", iterations=30, log_every=10, expectation="monte-carlo")
 _TEACHERS, _QUERIES, _SEEDS = ("detm", "twodifdetm"), ("apil", "dagger", "intrun"), 2
 _THRESHOLDS: dict[str, float | None] = {"intrun": 0.2}
 _HEADER = "task,teacher,query,seed,iteration,query_rate,success,intrinsic,extrinsic,behavioral,model,total,answers"
@@ -64,18 +64,18 @@ def _records(folder: Path) -> dict[str, bytes]:
 def test_every_policy_meets_every_teacher_and_seed_and_samples_are_varied() -> None:
     cells = _cells()
     main = [cell for cell in cells if cell.samples is None]
-    assert {(c.config.teacher, c.config.query, c.config.seed) for c in main} == {
+    assert {(c.config.teachers.name, c.config.query.name, c.config.seed) for c in main} == {
         (t, q, s) for t in _TEACHERS for q in _QUERIES for s in range(_SEEDS)
     }
     assert len(main) == 12
-    assert {c.config.threshold for c in main if c.config.query == "intrun"} == {0.2}
+    assert {c.config.query.threshold for c in main if c.config.query.name == "intrun"} == {0.2}
     varied = [cell for cell in cells if cell.samples is not None]
     assert Counter(cell.samples for cell in varied) == dict.fromkeys((*map(str, SAMPLE_SIZES), "exact"), _SEEDS)
     for cell in varied:
-        assert (cell.config.teacher, cell.config.query) == ("twodifdetm", "dagger")
+        assert (cell.config.teachers.name, cell.config.query.name) == ("twodifdetm", "dagger")
         exact = cell.samples == "exact"
-        assert cell.config.expectation == ("exact" if exact else "monte-carlo")
-        assert exact or cell.config.samples == int(str(cell.samples))
+        assert cell.config.model.expectation == ("exact" if exact else "monte-carlo")
+        assert exact or cell.config.model.samples == int(str(cell.samples))
     assert len({cell.folder for cell in cells}) == len(cells), "each run has a folder of its own"
 
 
@@ -129,7 +129,7 @@ def test_metrics_are_sorted_rows_of_nine_digits_under_a_fixed_header(study: Path
     logged = {cell.folder: read_rows(study / "runs" / cell.folder / "metrics.jsonl") for cell in _cells()}
     for cell in _cells():
         if cell.samples is None:
-            own = [r for r in rows if (r["teacher"], r["query"], int(r["seed"])) == (cell.config.teacher, cell.config.query, cell.config.seed)]  # fmt: skip  # noqa: E501
+            own = [r for r in rows if (r["teacher"], r["query"], int(r["seed"])) == (cell.config.teachers.name, cell.config.query.name, cell.config.seed)]  # fmt: skip  # noqa: E501
             for row, source in zip(own, logged[cell.folder], strict=True):
                 assert int(row["answers"]) == source["answers"]
                 assert float(row["model"]) == pytest.approx(source["model"], rel=1e-8, abs=1e-300)
@@ -169,7 +169,7 @@ def test_a_summary_has_every_figure_of_every_cell_with_its_interval(study: Path)
 def test_summary_figures_are_those_of_the_rows(study: Path) -> None:
     summary = json.loads((study / "summary.json").read_text())
     for entry in summary["cells"]:
-        own = [c for c in _cells() if (c.samples, c.config.teacher, c.config.query) == (None, entry["teacher"], entry["query"])]  # fmt: skip  # noqa: E501
+        own = [c for c in _cells() if (c.samples, c.config.teachers.name, c.config.query.name) == (None, entry["teacher"], entry["query"])]  # fmt: skip  # noqa: E501
         rows = [read_rows(study / "runs" / cell.folder / "metrics.jsonl") for cell in own]
         last = [r[-1]["query_rate"] for r in rows]
         assert entry["query_rate"]["mean"] == pytest.approx(sum(last) / 2), "the last tenth lies in the last row"
@@ -242,7 +242,7 @@ def test_a_smaller_study_in_the_same_folder_leaves_no_records_of_the_larger(tmp_
     folder = tmp_path / "study"
     _study(folder, cells, workers=1)
     assert {"samples.csv", "query_objective.csv"} <= set(_records(folder))
-    write_records([cell for cell in cells if cell.samples is None and cell.config.query == "dagger"], folder, {})
+    write_records([cell for cell in cells if cell.samples is None and cell.config.query.name == "dagger"], folder, {})
     assert not {"samples.csv", "query_objective.csv"} & set(_records(folder))
 
 

@@ -4,39 +4,40 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
 
 import tyro
 
-from apil.cli.data import data_houses, data_r2r, data_show
-from apil.cli.evaluation import evaluate
-from apil.cli.other import doctor, export, replay, show_list
-from apil.cli.studying import calibrate, study
-from apil.cli.training import train
-from apil.commands import (
-    Calibrate,
-    Command,
-    DataHouses,
-    DataR2R,
-    DataShow,
-    Doctor,
-    Evaluate,
-    Export,
-    List,
-    Replay,
-    Study,
-    Train,
-)
+from apil.cli import calibrate, evaluate, other, study, train
 from apil.errors import ApilError
+from apil.tasks import TASKS
+
+_WORDS = "Train an agent from several teachers who disagree, and ask them only when asking helps."
+_DERIVED: dict[str, Any] = {"train": train, "evaluate": evaluate, "study": study, "calibrate": calibrate}
+"""Commands whose options depend on what else is typed."""
+_FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
+    "replay": (other.Replay, other.replay),
+    "export": (other.Export, other.export),
+    "doctor": (other.Doctor, other.doctor),
+    "list": (other.List, other.show_list),
+}
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `apil`."""
+    words = list(sys.argv[1:] if argv is None else argv)
     command: Any = None
     try:
-        command = tyro.cli(Command, prog="apil", description=__doc_cli__)
-        _CARRIED_OUT[type(command)](command)
+        command = _parsed(words)
+        if words[0] in _DERIVED:
+            _DERIVED[words[0]].run(command, words)
+        elif words[0] == "data":
+            command.run()
+        else:
+            _FIXED[words[0]][1](command)
     except ApilError as error:
         print(f"apil: {error}", file=sys.stderr)
         sys.exit(2)
@@ -48,25 +49,32 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         same = "what is finished is kept, and the same command goes on from there."
-        on = f"go on with: apil train --resume {command.resume or command.out}" if isinstance(command, Train) else same
+        resumed = words[:1] == ["train"] and command is not None
+        on = f"resume with: apil train --resume {command.resume or command.out}" if resumed else same
         print(f"apil: stopped at once; {on}", file=sys.stderr)
         sys.exit(130)
 
 
-__doc_cli__ = "Train an agent from several teachers who disagree, and ask them only when asking helps."
+def _parsed(words: Sequence[str]) -> Any:
+    """The command that was typed."""
+    from apil import __version__
+
+    first = words[0] if words else ""
+    if first == "--version":
+        print(f"apil {__version__}")
+        sys.exit(0)
+    kinds: dict[str, Any] = {
+        name: module.options(words[1:] if name == first else ()) for name, module in _DERIVED.items()
+    }
+    kinds |= {name: kind for name, (kind, _) in _FIXED.items()}
+    data = {name: kind for entry in TASKS for name, kind in (TASKS.facet(entry.name, "commands") or {}).items()}
+    if data:
+        about = tyro.conf.subcommand("data", description="Prepare the data of a task.")
+        kinds["data"] = Annotated[_either(data), about]
+    return tyro.cli(_either(kinds), prog="apil", description=_WORDS, args=list(words))
 
 
-_CARRIED_OUT: dict[type, Callable[[Any], None]] = {
-    Train: train,
-    Evaluate: evaluate,
-    Study: study,
-    Calibrate: calibrate,
-    Replay: replay,
-    DataR2R: data_r2r,
-    DataHouses: data_houses,
-    DataShow: data_show,
-    Export: export,
-    Doctor: doctor,
-    List: show_list,
-}
-"""What each command does."""
+def _either(kinds: Mapping[str, Any]) -> Any:
+    """One of several subcommands, by name."""
+    named = [kind if name == "data" else Annotated[kind, tyro.conf.subcommand(name)] for name, kind in kinds.items()]
+    return reduce(or_, named)

@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
 
-from apil.cli.show import progress_bar, wrote
-from apil.commands import Doctor, Export, List, Replay
-from apil.config import positive
+import tyro
+
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
+from apil.terminal import progress_bar, wrote
 
-if TYPE_CHECKING:
-    pass
+
+@dataclass(frozen=True)
+class Replay:
+    """Show episodes of a trained agent: who acted, where it asked, which teacher answered what."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder written by `apil train`."""
+    episodes: int = 1
+    """How many to show."""
+    first: int = 0
+    """Number of the first episode; the same number is the same start."""
+    out: Path | None = None
+    """A .gif or .mp4 file; in the terminal if not given."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write episodes of a trained agent as a Minari dataset: who acted, where it asked, which teacher, the answer."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder written by `apil train`."""
+    out: str
+    """A dataset id such as maze/apil-v0 (under MINARI_DATASETS_PATH), or a folder."""
+    episodes: int = 100
+    """How many."""
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check the installation and say what to do about what is missing."""
+
+    folder: Path = Path()
+    """Where runs would be written."""
+
+
+@dataclass(frozen=True)
+class List:
+    """Show tasks, teachers and query policies."""
 
 
 def replay(command: Replay) -> None:
@@ -21,9 +58,6 @@ def replay(command: Replay) -> None:
     from apil.runs.folder import load_run
     from apil.runs.movies import frames, save_movie
 
-    positive("episodes", command.episodes)
-    if command.first < 0:
-        raise ApilError(f"first is {command.first}: episode numbers start at 0.")
     _, agents = load_run(command.run)
     shown = frames(agents, command.episodes, command.first)
     if command.out is not None:
@@ -41,9 +75,8 @@ def export(command: Export) -> None:
     from apil.runs.export import export_episodes
     from apil.runs.folder import load_run
 
-    positive("episodes", command.episodes)
     config, agents = load_run(command.run)
-    about = {"task": config.task, "teacher": config.teacher, "query": config.query, "seed": config.seed}
+    about = {"task": config.task.name, "teacher": config.teachers.name, "query": config.query.name, "seed": config.seed}
     with progress_bar() as progress:
         bar = progress.add_task("exporting", total=command.episodes)
         folder = export_episodes(

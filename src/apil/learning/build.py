@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from inspect import signature
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 
-from apil.config import RunConfig
 from apil.errors import ApilError, unknown_name
 from apil.learning.ask import Guard
 from apil.learning.collect import Agents
 from apil.learning.group import Group
 from apil.model.encoded import EncodedModel, StateEncoder
 from apil.model.expectation import DENSE
-from apil.model.persona import ModelSizes, PersonaModel
+from apil.model.persona import PersonaModel
 from apil.model.protocol import Model
 from apil.query import QUERY_POLICIES, default_threshold, needs_threshold, takes_budget
 from apil.query.protocol import QueryPolicy, QuerySetup
-from apil.r2r.instruction import InstructionModel, InstructionSizes
-from apil.r2r.task import R2R
 from apil.rng import Streams
-from apil.tasks import TASK_MODELS, TASKS
+from apil.settings import RunSettings
+from apil.settings.record import arguments_of, described
+from apil.tasks import TASKS
+from apil.tasks.options import options_of
 from apil.tasks.protocol import Task
 from apil.teachers.committee import teacher
 from apil.teachers.protocol import Teacher
@@ -38,15 +37,15 @@ class Parts:
     task: Task[Any] | None = None
     teacher: Teacher | None = None
 
-    def members(self, config: RunConfig) -> tuple[str, ...]:
+    def members(self, config: RunSettings) -> tuple[str, ...]:
         """A name for each of the K identities."""
         return self.teacher_of(config).members
 
-    def teacher_of(self, config: RunConfig) -> Teacher:
+    def teacher_of(self, config: RunSettings) -> Teacher:
         """The teachers of a run."""
         return committee_of(config) if self.teacher is None else self.teacher
 
-    def task_of(self, config: RunConfig) -> Task[Any]:
+    def task_of(self, config: RunSettings) -> Task[Any]:
         """The task of a run."""
         return make_task(config) if self.task is None else self.task
 
@@ -64,65 +63,50 @@ def configure_torch() -> None:
     torch.set_flush_denormal(True)
 
 
-def committee_of(config: RunConfig) -> Teacher:
+def committee_of(settings: RunSettings) -> Teacher:
     """The teachers of a run."""
-    return teacher(config.teacher, config.weights, config.selection)
+    return teacher(settings.teachers.name, settings.teachers.weights, settings.teachers.selection)
 
 
-def stack_shape(config: RunConfig) -> tuple[Any, ...]:
+def stackable(task: str) -> bool:
+    """Whether runs on a task can be trained as one stack: a model of a task's own cannot, unless it says so."""
+    model = TASKS.facet(task, "model")
+    return model is None or bool(getattr(model, "stackable", False))
+
+
+def stack_shape(settings: RunSettings) -> tuple[Any, ...]:
     """Runs with the same shape can be trained as one stack."""
-    teachers = len(committee_of(config).members)
+    teachers = len(committee_of(settings).members)
     # Many teachers are sampled, and how many samples there are is then a shape too.
-    sampled = None if teachers <= DENSE else (config.expectation, config.samples)
-    return (
-        config.answers, sampled, config.task, teachers, config.iterations, config.batch, config.learning_rate,
-        config.models, config.hidden, config.persona, config.dropout, config.sigma, config.epsilon, config.gap,
-        config.log_every, config.teacher_deadline, config.on_teacher_error, config.average, config.warmup, config.clip,
-        config.optimizer, tuple(sorted(config.options.items())), *_alone(config),
-    )  # fmt: skip
+    sampled = None if teachers <= DENSE else settings.model.drawn
+    alone = () if stackable(settings.task.name) else (settings.teachers.name, settings.query.name, settings.seed)
+    return (teachers, sampled, *settings.shape(), *alone)
 
 
-def _alone(config: RunConfig) -> tuple[Any, ...]:
-    """What tells a run from every other, where the task's model cannot be stacked."""
-    return () if TASK_MODELS.get(config.task, "vector") == "vector" else (config.teacher, config.query, config.seed)
-
-
-def make_task(config: RunConfig) -> Task[Any]:
+def make_task(settings: RunSettings) -> Task[Any]:
     """The task of a run."""
-    factory = TASKS.load(config.task)
-    known = list(signature(factory).parameters)
-    encoder = [f.name for f in fields(InstructionSizes)] if TASK_MODELS.get(config.task) == "instruction" else []
-    for name in config.options:
-        if name not in known + encoder:
-            raise unknown_name(f"option of the task '{config.task}'", name, known + encoder)
-    task: Task[Any] = factory(**{name: value for name, value in config.options.items() if name in known})
-    return task
-
-
-def _of_encoder(config: RunConfig) -> dict[str, Any]:
-    """The options that are sizes of the state encoder."""
-    names = {f.name for f in fields(InstructionSizes)}
-    return {name: value for name, value in config.options.items() if name in names}
+    return options_of(settings.task.name).make(settings.task.options)
 
 
 _TOO_LARGE = ("alloc", "Storage size", "Maximum allowed dimension", "array is too big")
 """How torch and NumPy say that something does not fit into memory."""
 
 
-def build(configs: Sequence[RunConfig], parts: Parts = NAMED) -> Agents:
+def build(configs: Sequence[RunSettings], parts: Parts = NAMED) -> Agents:
     """The agents of runs of one `stack_shape`, in the order of `configs`."""
     try:
         return _build(configs, parts)
     except (RuntimeError, MemoryError, ValueError) as error:
         if not isinstance(error, MemoryError) and not any(word in str(error) for word in _TOO_LARGE):
             raise
-        sizes = f"hidden {configs[0].hidden}, persona {configs[0].persona}, models {configs[0].models}"
+        model = configs[0].model
+        sizes = f"hidden {model.hidden}, persona {model.persona}, models {model.models}"
         raise ApilError(
             f"Cannot build agents of these sizes ({sizes}): not enough memory; use smaller ones."
         ) from error
 
 
-def _build(configs: Sequence[RunConfig], parts: Parts) -> Agents:
+def _build(configs: Sequence[RunSettings], parts: Parts) -> Agents:
     first = configs[0]
     assert parts.teacher is not None or len({stack_shape(config) for config in configs}) == 1
     task = parts.task_of(first)
@@ -130,40 +114,29 @@ def _build(configs: Sequence[RunConfig], parts: Parts) -> Agents:
     model = _model(streams, task, configs, len(parts.members(first)))
     teachers = _groups(
         configs,
-        lambda c: (c.teacher, c.weights, c.selection),
+        lambda c: c.teachers,
         lambda c, _: parts.teacher_of(c),
         lambda c: "+".join(parts.members(c)),
     )
-    queries = _groups(configs, _query_kind, lambda _, runs: _query(task, model, runs), lambda c: c.query)
-    guard = Guard(first.teacher_deadline, first.on_teacher_error, task.box)
-    names = [f"teacher {config.teacher}, query {config.query}, seed {config.seed}" for config in configs]
+    queries = _groups(configs, _query_kind, lambda _, runs: _query(task, model, runs), lambda c: c.query.name)
+    guard = Guard(first.teachers.deadline, first.teachers.on_error, task.box)
+    names = [f"teacher {c.teachers.name}, query {c.query.name}, seed {c.seed}" for c in configs]
     return Agents(streams, task, model, teachers, queries, guard, names)
 
 
-def _model(streams: Streams, task: Task[Any], configs: Sequence[RunConfig], teachers: int) -> Model:
-    first = configs[0]
-    if isinstance(task, R2R):
-        return InstructionModel(
-            streams,
-            task.panoramas,
-            teachers=teachers,
-            actions=task.actions,
-            horizon=task.horizon,
-            samples=first.samples if first.expectation == "monte-carlo" else 0,
-            hidden=first.hidden,
-            persona=first.persona,
-            dropout=first.dropout,
-            models=first.models,
-            sizes=InstructionSizes(**_of_encoder(first)),
-        )
+def _model(streams: Streams, task: Task[Any], configs: Sequence[RunSettings], teachers: int) -> Model:
+    own = TASKS.facet(configs[0].task.name, "model") if configs[0].task.name in TASKS.names() else None
+    if own is not None:
+        made: Model = own(streams, task, configs, teachers)
+        return made
     encoder = None if task.encoder is None else StateEncoder(streams, task.encoder, task.state_size)
     model = PersonaModel(
         streams,
         state_size=task.state_size if encoder is None else encoder.state_size,
         actions=task.actions if task.box is None else task.box,
         teachers=teachers,
-        samples=[config.samples if config.expectation == "monte-carlo" else 0 for config in configs],
-        sizes=ModelSizes(first.hidden, first.persona, first.dropout, first.models),
+        samples=[settings.model.drawn for settings in configs],
+        sizes=configs[0].model,
     )
     return model if encoder is None else EncodedModel(encoder, model)
 
@@ -175,27 +148,29 @@ def require_threshold(task: str, query: str, threshold: float | None, budget: fl
     if needs_threshold(query) and threshold is None and budget is None:
         other = "--budget or --threshold" if takes_budget(query) else "--threshold"
         find = f"run `apil calibrate --task {task} --query {query}` and pass its file as --calibration, or "
-        if task == "r2r":  # its runs are too long to be searched among; its study finds thresholds in short ones
+        if not stackable(task):  # its runs are too long to be searched among; its study finds thresholds in short ones
             find = ""
         raise ApilError(f"No threshold is known for '{query}' on '{task}': {find}give {other}.")
 
 
-def _query_kind(config: RunConfig) -> tuple[Any, ...]:
+def _query_kind(config: RunSettings) -> tuple[Any, ...]:
     """Runs of one kind share a query policy."""
-    return config.query, config.budget is None, tuple(sorted(config.query_options.items()))
+    query = config.query
+    return query.name, query.budget is None, tuple(sorted(query.options.items()))
 
 
-def _query(task: Task[Any], model: Model, configs: Sequence[RunConfig]) -> QueryPolicy:
-    first = configs[0]
-    thresholds = [default_threshold(c.query) if c.threshold is None else c.threshold for c in configs]
-    budgets = [config.budget for config in configs]
+def _query(task: Task[Any], model: Model, configs: Sequence[RunSettings]) -> QueryPolicy:
+    first = configs[0].query
+    thresholds = [default_threshold(c.query.name) if c.query.threshold is None else c.query.threshold for c in configs]
+    budgets = [config.query.budget for config in configs]
     for threshold, budget in zip(thresholds, budgets, strict=True):
-        require_threshold(first.task, first.query, threshold, budget)
-    factory = QUERY_POLICIES.load(first.query)
-    known = list(signature(factory).parameters)[1:]
-    for name in first.query_options:
-        if name not in known:
-            raise unknown_name(f"option of the query policy '{first.query}'", name, known)
+        require_threshold(configs[0].task.name, first.name, threshold, budget)
+    factory = QUERY_POLICIES.load(first.name)
+    arguments = arguments_of(factory, skip=1)
+    for name in first.options:
+        if name not in described(arguments):
+            raise unknown_name(f"option of the query policy '{first.name}'", name, described(arguments))
+    arguments(**first.options)
     setup = QuerySetup(
         streams=Streams([config.seed for config in configs]),
         state_size=model.state_size,
@@ -203,22 +178,22 @@ def _query(task: Task[Any], model: Model, configs: Sequence[RunConfig]) -> Query
         box=task.box,
         horizon=task.horizon,
         thresholds=torch.tensor([float("nan") if value is None else value for value in thresholds]),
-        hidden=first.hidden,
+        hidden=configs[0].model.hidden,
         recurrent=model.recurrent,
         sigma=first.sigma,
         epsilon=first.epsilon,
         gap=first.gap,
         budgets=None if first.budget is None else torch.tensor(budgets),
     )
-    policy: QueryPolicy = factory(setup, **first.query_options)
+    policy: QueryPolicy = factory(setup, **first.options)
     return policy
 
 
 def _groups(
-    configs: Sequence[RunConfig],
-    key: Callable[[RunConfig], Any],
-    make: Callable[[RunConfig, Sequence[RunConfig]], Part],
-    name: Callable[[RunConfig], str],
+    configs: Sequence[RunSettings],
+    key: Callable[[RunSettings], Any],
+    make: Callable[[RunSettings, Sequence[RunSettings]], Part],
+    name: Callable[[RunSettings], str],
 ) -> list[Group[Part]]:
     """The runs that share a key, with the part made for them."""
     groups = []

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from apil.config import RunConfig
 from apil.learning.ask import AnswerLog
 from apil.learning.average import Average
 from apil.learning.build import NAMED, Parts, build, configure_torch
@@ -16,13 +15,14 @@ from apil.learning.collect import Agents, collect
 from apil.learning.metrics import Meter, Row
 from apil.learning.state import weights
 from apil.learning.update import Learner
+from apil.settings import RunSettings
 from apil.teachers.protocol import costs_of
 
 
 class Trainer:
     """A stack of runs in training: collect by Alg 1, update, log. A run alone is a stack of one."""
 
-    def __init__(self, configs: Sequence[RunConfig], log: AnswerLog | None = None, parts: Parts = NAMED) -> None:
+    def __init__(self, configs: Sequence[RunSettings], log: AnswerLog | None = None, parts: Parts = NAMED) -> None:
         configure_torch()
         self.configs = tuple(configs)
         self.agents = build(configs, parts)
@@ -31,12 +31,11 @@ class Trainer:
         self.rows: list[list[Row]] = [[] for _ in configs]
         """The metrics of each run."""
         self._log = log
-        first = configs[0]
-        muon = first.optimizer == "muon"
-        self._learner = Learner(self.agents, first.learning_rate, first.warmup, first.clip, muon=muon)
+        learner = configs[0].learner
+        muon = learner.optimizer == "muon"
+        self._learner = Learner(self.agents, learner.learning_rate, learner.warmup, learner.clip, muon=muon)
         self._meter = Meter(len(configs), _costs(self.agents))
-        decay = configs[0].average
-        self._average = Average(self.agents, decay) if decay else None
+        self._average = Average(self.agents, learner.average) if learner.average else None
 
     def step(self) -> list[Row] | None:
         """One iteration; a row of metrics for each run where one is due.
@@ -45,7 +44,7 @@ class Trainer:
         training on to more iterations gives the rows that it would have given without the stop.
         """
         first = self.configs[0]
-        episodes = collect(self.agents, self.iteration, first.batch, log=self._log)
+        episodes = collect(self.agents, self.iteration, first.learner.batch, log=self._log)
         self._meter.add(episodes, self._learner.update(episodes, self.iteration))
         self.iteration += 1
         if self._average is not None:

@@ -12,7 +12,6 @@ drawn for each batch of episodes, and all decisions in it are made by these N2 m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,21 +20,8 @@ from apil.model.expectation import DENSE, IdentitySampler
 from apil.model.head import Categorical, Gaussian, Head, likelihood_loss
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
 from apil.rng import Draws, Streams
+from apil.settings import ModelSettings
 from apil.types import ActionBox, Belief, Episodes, Observation
-
-
-@dataclass(frozen=True)
-class ModelSizes:
-    """Sizes of the appendix for GRID."""
-
-    hidden: int = 100
-    """Units of the hidden layer of every network."""
-    persona: int = 50
-    """Length of a persona vector."""
-    dropout: float = 0.2
-    """Rate at the input of the policy."""
-    models: int = 10
-    """N2: dropout masks for each expectation over models."""
 
 
 class PersonaModel:
@@ -51,7 +37,7 @@ class PersonaModel:
         actions: int | ActionBox,
         teachers: int,
         samples: Sequence[int],
-        sizes: ModelSizes,
+        sizes: ModelSettings,
     ) -> None:
         """`actions` is their number, or the box of continuous ones; `samples` is N1 of each run, 0 for the exact
         expectation over identities.

@@ -29,7 +29,7 @@ _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         "apil",
         "progress:apil",
         "asks where it predicts no progress towards the goal (the paper's)",
-        {"takes_budget": True},
+        {"takes_budget": True, "settings": ("sigma", "epsilon", "gap")},
     ),
     ("never", "rules:never", "baseline: never asks, never learns", {}),
     ("random", "rules:random", "baseline: asks with a fixed probability", _SHARE),

@@ -12,16 +12,16 @@ pass.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from apil.errors import ApilError
 from apil.model.expectation import IdentitySampler
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
 from apil.r2r.looking import compare, dropping, look_again, look_for, match, same, step_tokens
+from apil.r2r.options import InstructionSizes
 from apil.r2r.panorama import Glance, Keep, glance, sight_parameters
 from apil.r2r.scenes import Panoramas, Readings
 from apil.r2r.transformer import (
@@ -39,11 +39,10 @@ from apil.r2r.transformer import (
     norm_parameters,
 )
 from apil.rng import Draws, Streams
+from apil.settings import ModelSettings
 from apil.types import Belief, Episodes, Observation
 from apil.uncertainty import split_by_model
 
-FEATURES = ("geometry", "captions", "objects", "rooms", "images")
-"""What an agent can see; geometry it always sees."""
 _FEW = 0.8
 """Acting leaves those who have stopped out when fewer than this share of the agents still walk."""
 _FAR = 3.0
@@ -52,63 +51,6 @@ UNKNOWN, END = 1, 2
 """Words that stand for those that are not known, and for the end; 0 is none."""
 _LEADING = 4
 """Features of an observation before the flags of the exits: instruction, viewpoint, heading, last action."""
-_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "int": ((int,), "a whole number"),
-    "float": ((int, float), "a number"),
-    "str": ((str,), "names joined by commas"),
-}
-"""By the type of a size: what it may be, and in words."""
-
-
-@dataclass(frozen=True)
-class InstructionSizes:
-    """Sizes of the desk preset."""
-
-    width: int = 128
-    """d, of every token, candidate and state."""
-    text_layers: int = 1
-    """Of the encoder of instructions; it has none where a language model has read them."""
-    step_layers: int = 2
-    heads: int = 4
-    words: int = 64
-    """Longer instructions are cut."""
-    branch_dropout: float = 0.0
-    """Of the branches of the transformer, in learning."""
-    word_dropout: float = 0.1
-    """Of words of the instruction, in learning."""
-    shown_dropout: float = 0.2
-    """Of the words that are shown, in learning: so that it is not learned what a house looks like."""
-    view_dropout: float = 0.1
-    """Of the vectors of directions, in learning."""
-    mirror: float = 0.5
-    """The share of the episodes that are learned from in a mirror: left and right change places, in what is seen and
-    in what is read."""
-    distance_weight: float = 0.2
-    """Of the distance that the teachers tell, predicted from the state by squared error (in tens of metres), in the
-    policy's loss; 0 for none."""
-    features: str = "captions,objects,rooms"
-    """What the agent sees beside the geometry, joined by commas; what the data lack is left out."""
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            value, wanted = getattr(self, field.name), _KINDS[str(field.type)]
-            # NaN is below nothing, and larger numbers cannot be reckoned with.
-            odd = isinstance(value, bool) or not isinstance(value, wanted[0])
-            if odd or (not isinstance(value, str) and not abs(value) < 2**63):
-                raise ApilError(f"{field.name.replace('_', '-')} is {str(value)[:20]}: give {wanted[1]}.")
-        for name in ("width", "text_layers", "step_layers", "heads", "words"):
-            if getattr(self, name) < 1:
-                raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name)}: give a number above 0.")
-        for name in ("branch_dropout", "word_dropout", "shown_dropout", "view_dropout", "mirror"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ApilError(f"{name.replace('_', '-')} is {getattr(self, name):g}: give a rate from 0 to below 1.")
-        if self.distance_weight < 0:
-            raise ApilError(f"distance-weight is {self.distance_weight:g}: give a number from 0 (none) up.")
-        if self.width % self.heads:
-            raise ApilError(f"width {self.width} is not a multiple of heads {self.heads}: choose one that is.")
-        for name in self.features.split(","):
-            if name not in FEATURES:
-                raise ApilError(f"There is no feature '{name}': give some of {', '.join(FEATURES)}, joined by commas.")
 
 
 class InstructionModel:
@@ -124,18 +66,14 @@ class InstructionModel:
         teachers: int,
         actions: int,
         horizon: int,
-        samples: int,
-        hidden: int,
-        persona: int,
-        dropout: float,
-        models: int,
+        settings: ModelSettings,
         sizes: InstructionSizes,
     ) -> None:
-        """`samples` is N1, 0 for the exact expectation over identities; `models` is N2."""
         assert len(streams.seeds) == 1
-        self.sizes, self.teachers, self.actions, self.models = sizes, teachers, actions, models
-        self.dropout, self.persona_size, self.state_size = dropout, persona, sizes.width
-        self.samples = torch.tensor([samples])
+        hidden, persona = settings.hidden, settings.persona
+        self.sizes, self.teachers, self.actions, self.models = sizes, teachers, actions, settings.models
+        self.dropout, self.persona_size, self.state_size = settings.dropout, persona, sizes.width
+        self.samples = torch.tensor([settings.drawn])
         self.see = _only(see, sizes)
         self._glove = _centred(see.glove)
         size = sizes.width

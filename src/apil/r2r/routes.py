@@ -7,19 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from apil.config import RunConfig
 from apil.learning.build import committee_of
 from apil.learning.collect import Agents
 from apil.r2r.maps import Route, picture
 from apil.r2r.navigation import Tour, tours
+from apil.r2r.study import SPLITS
 from apil.r2r.task import R2R
 from apil.runs.files import make_folder, write_bytes
 from apil.runs.folder import load_run
-from apil.studies.plan import SPLITS, Cell
+from apil.settings import RunSettings
+from apil.studies.plan import Cell
 
 
 def draw_first(
-    config: RunConfig, agents: Agents, task: R2R, folder: Path, count: int, *, greedy: bool, limit: int | None
+    config: RunSettings, agents: Agents, task: R2R, folder: Path, count: int, *, greedy: bool, limit: int | None
 ) -> list[Path]:
     """Maps of the first `count` episodes of the task's split, named after them; as PNG and SVG.
 
@@ -44,8 +45,8 @@ def write_examples(cells: Sequence[Cell], out: Path, episodes: int, maps: int) -
     The run is APIL's first seed, under TWODIFDETM where there is one, else under the first teacher. The episodes are
     spread evenly over the first that an evaluation takes at once: they are not chosen by how they end.
     """
-    runs = [cell for cell in cells if (cell.config.task, cell.config.query) == ("r2r", "apil")] if maps else []
-    cell = min(runs, key=lambda cell: (cell.config.seed, cell.config.teacher != "twodifdetm"), default=None)
+    runs = [cell for cell in cells if cell.config.query.name == "apil"] if maps else []
+    cell = min(runs, key=lambda cell: (cell.config.seed, cell.config.teachers.name != "twodifdetm"), default=None)
     if cell is not None and not any((out / "runs" / cell.folder).glob("checkpoint-*.json")):
         return
     for old in out.glob("map_*.*"):
@@ -96,8 +97,8 @@ def _outcome(tour: Tour, place: int) -> str:
     )
 
 
-def _write(run: RunConfig, route: Route, stem: Path) -> list[Path]:
-    pictures = picture(route, f"taught by {run.teacher}, query policy {run.query}, seed {run.seed}")
+def _write(run: RunSettings, route: Route, stem: Path) -> list[Path]:
+    pictures = picture(route, f"taught by {run.teachers.name}, query policy {run.query.name}, seed {run.seed}")
     paths = {stem.with_name(f"{stem.name}.{ending}"): data for ending, data in pictures.items()}
     for path, data in paths.items():
         write_bytes(path, data)

@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import NAMED, Parts
 from apil.runs.journal import ChangedRowsError, Journal, Prefix
+from apil.settings import RunSettings
 from apil.types import ActionBox, Answer
 
 _SLOW_SECONDS = 0.001
@@ -44,7 +44,7 @@ class AnswerBook:
     def __init__(
         self,
         path: Path,
-        config: RunConfig,
+        config: RunSettings,
         from_iteration: int = 0,
         prefix: Prefix | None = None,
         parts: Parts = NAMED,
@@ -54,7 +54,7 @@ class AnswerBook:
         `prefix` is what a checkpoint after `from_iteration` iterations builds on; the rows after it are remembered and
         will not be asked for again.
         """
-        self._query = config.query
+        self._query = config.query.name
         try:
             self.journal = Journal(path, prefix or Prefix())
         except ChangedRowsError as error:
@@ -150,10 +150,10 @@ class _Bounds:
     teachers: int
 
     @staticmethod
-    def of(config: RunConfig, parts: Parts, from_iteration: int) -> _Bounds:
+    def of(config: RunSettings, parts: Parts, from_iteration: int) -> _Bounds:
         """From the parts of a run."""
         task = parts.task_of(config)
-        return _Bounds(from_iteration, config.batch, task.actions, task.box, len(parts.members(config)))
+        return _Bounds(from_iteration, config.learner.batch, task.actions, task.box, len(parts.members(config)))
 
     def allow(self, action: Any) -> bool:
         """Whether it can be an action of the task."""

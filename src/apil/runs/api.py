@@ -1,34 +1,49 @@
-"""Training with parts of your own, from Python: a task and teachers as objects."""
+"""Training from Python: by names, or with a task and teachers of your own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from apil.config import RunConfig
-from apil.errors import ApilError, unknown_name
+from apil.errors import ApilError
 from apil.learning.build import Parts
 from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
 from apil.learning.metrics import Row
 from apil.learning.trainer import Trainer
+from apil.runs.calibration import load_calibration
 from apil.runs.files import read_rows
 from apil.runs.folder import load_config, load_run
-from apil.runs.train import resume_run, start_run
+from apil.runs.resolve import resolve
+from apil.runs.train import Progress, resume_run, start_run
+from apil.settings import RunSettings
+from apil.settings.keywords import RunKeywords
 from apil.tasks.protocol import Task
 from apil.teachers.protocol import Teacher, require_teacher
+from apil.terminal import progress_bar
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trained:
-    """A trained agent."""
+    """A trained agent, with what is known of its training."""
 
-    config: RunConfig
+    config: RunSettings
     agents: Agents
     """A stack of one."""
     rows: list[Row]
     """Its metrics."""
+    folder: Path | None = None
+    """Where the run was written; None if it was not."""
+
+    def __repr__(self) -> str:
+        last = self.rows[-1]
+        run = self.config
+        return (
+            f"<Trained on {run.task.name}, taught by {run.teachers.name}, query policy {run.query.name}: "
+            f"{last['iteration']} iterations, {last['answers']} answers, success {last['success']:.3f}>"
+        )
 
     def evaluate(self, episodes: int = 200) -> dict[str, Any]:
         """Success alone and with help, how often it would ask, and its uncertainties."""
@@ -36,55 +51,62 @@ class Trained:
 
 
 def train(
-    task: Task[Any], teacher: Teacher, query: str = "apil", *, folder: str | Path | None = None, **settings: Any
+    task: str | Task[Any],
+    teacher: str | Teacher,
+    query: str = "apil",
+    *,
+    folder: str | Path | None = None,
+    calibration: str | Path | None = None,
+    progress: bool = True,
+    **settings: Unpack[RunKeywords],
 ) -> Trained:
-    """Trains an agent in `task` from `teacher` with the query policy of that name.
+    """Trains an agent in a task from teachers with a query policy; tasks and teachers by name or as objects.
 
-    `settings` are those of `RunConfig` (seed, iterations, batch, learning_rate, threshold, ...). With a `folder` the
-    run is written there; the same call again goes on where it stopped, or just loads what is finished. Such a folder
-    names parts that only your program has: `load_run` and `resume_run` need them as `Parts`.
+    `settings` are those of `apil train --help` (seed, iterations, batch, learning_rate, threshold, ...); `options` are
+    the task's own. With a `folder` the run is written there; the same call again resumes it, or loads what is finished.
+    Such a folder names parts that only your program has: `apil.load` acts without them, `load_run` and `resume_run`
+    need them as `Parts`.
+
+        trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
     """
-    if not callable(getattr(task, "reset", None)):
+    if not isinstance(task, str) and not callable(getattr(task, "reset", None)):
         raise ApilError(
             f"{str(task)[:60]!r} is no task: give one of apil.tasks.from_gymnasium, or Maze() and the like."
         )
-    require_teacher(teacher)
-    known = [each.name for each in fields(RunConfig)]
-    for name in settings:
-        if name not in known:
-            raise unknown_name("setting", name, known)
-    config = RunConfig(
-        **{
-            "task": task.name,
-            "teacher": "+".join(teacher.members),
-            "query": query,
-            "batch": task.batch,
-            "epsilon": task.success_distance,
-            **settings,
-        }
-    )
-    parts = Parts(task, teacher)
+    if not isinstance(teacher, str):
+        require_teacher(teacher)
+    names = teacher if isinstance(teacher, str) else "+".join(teacher.members)
+    thresholds = load_calibration(None if calibration is None else Path(calibration))
+    found = resolve(task, names, query, settings, thresholds)
+    parts = Parts(found.task, None if isinstance(teacher, str) else teacher)
+    bar = progress_bar() if progress else nullcontext()
+    with bar as shown:
+        tell: Progress = lambda done: None  # noqa: E731
+        if shown is not None:
+            number = shown.add_task(f"{found.settings.task.name}, {query}", total=found.settings.iterations)
+            tell = lambda done: shown.update(number, completed=done)  # noqa: E731
+        return _trained(found.settings, parts, None if folder is None else Path(folder), tell)
+
+
+def _trained(settings: RunSettings, parts: Parts, folder: Path | None, tell: Progress) -> Trained:
     if folder is None:
-        trainer = Trainer([config], parts=parts)
-        trainer.train()
-        return Trained(config, trainer.trained_agents(), trainer.rows[0])
-    folder = Path(folder)
-    _go_on(config, folder, parts)
-    return Trained(config, load_run(folder, parts)[1], read_rows(folder / "metrics.jsonl"))
+        trainer = Trainer([settings], parts=parts)
+        trainer.train(tell)
+        return Trained(settings, trainer.trained_agents(), trainer.rows[0])
+    _start_or_resume(settings, folder, parts, tell)
+    config, agents = load_run(folder, parts)
+    return Trained(config, agents, read_rows(folder / "metrics.jsonl"), folder)
 
 
-def _go_on(config: RunConfig, folder: Path, parts: Parts) -> None:
-    """Begins the run in an empty folder, or goes on with the same run."""
+def _start_or_resume(settings: RunSettings, folder: Path, parts: Parts, tell: Progress) -> None:
+    """Starts the run in an empty folder, or resumes the same run."""
     if not (folder / "config.json").exists():
-        start_run(config, folder, progress=_quiet, parts=parts)
+        start_run(settings, folder, progress=tell, parts=parts)
         return
-    before = load_config(folder).to_json()
-    changed = [f"{name} {before[name]!r}" for name, value in config.to_json().items() if before[name] != value]
-    changed = [text for text in changed if not text.startswith(("iterations ", "save_every "))]
+    before = load_config(folder).flat()
+    now = settings.flat()
+    changed = [name for name in now if before[name] != now[name] and name not in ("iterations", "save_every")]
     if changed:
-        raise ApilError(f"{folder} holds a run with other settings ({', '.join(changed)}): use another folder.")
-    resume_run(folder, iterations=max(config.iterations, before["iterations"]), progress=_quiet, parts=parts)
-
-
-def _quiet(done: int) -> None:
-    """Tells nobody."""
+        was = ", ".join(f"{name} {before[name]!r}" for name in changed)
+        raise ApilError(f"{folder} holds a run with other settings ({was}): use another folder.")
+    resume_run(folder, iterations=max(settings.iterations, before["iterations"]), progress=tell, parts=parts)

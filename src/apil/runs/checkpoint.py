@@ -18,12 +18,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from apil.config import SCHEMA, RunConfig
 from apil.errors import ApilError
 from apil.learning.trainer import Trainer
 from apil.runs.files import read_json, write_bytes, write_json
 from apil.runs.journal import Prefix
+from apil.settings import RunSettings
 
+SCHEMA = 1
+"""Of checkpoints."""
 KEPT = 2
 """Checkpoints of a run in training; the second serves where the first is damaged."""
 
@@ -74,7 +76,7 @@ def _remove(folder: Path, old: Sequence[Path]) -> None:
             tensors.unlink(missing_ok=True)
 
 
-def load_checkpoint(folder: Path, config: RunConfig) -> Checkpoint | None:
+def load_checkpoint(folder: Path, config: RunSettings) -> Checkpoint | None:
     """The newest checkpoint that is whole. None if there was none yet."""
     paths = _paths(folder)
     for path in paths:
@@ -92,7 +94,7 @@ def _paths(folder: Path) -> list[Path]:
     return sorted(folder.glob("checkpoint-*.json"), reverse=True)
 
 
-def _load(path: Path, config: RunConfig) -> Checkpoint:
+def _load(path: Path, config: RunSettings) -> Checkpoint:
     note = _note(path)
     schema, iteration, settings = (_field(note, name) for name in ("schema", "iteration", "config"))
     if type(schema) is int and schema > SCHEMA:
@@ -122,9 +124,9 @@ def _files(value: Any) -> dict[str, Prefix]:
     return whole
 
 
-def _digest(config: RunConfig) -> str:
+def _digest(config: RunSettings) -> str:
     """Over the settings that a run cannot change on resume."""
-    settings = {name: v for name, v in config.to_json().items() if name not in ("iterations", "save_every")}
+    settings = {name: v for name, v in config.identity().items() if name not in ("iterations", "save_every")}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 

@@ -74,13 +74,13 @@ def _try(what: str, work: Callable[[], str]) -> Finding:
 
 
 def _train() -> str:
-    from apil.config import RunConfig
     from apil.runs.folder import load_run
     from apil.runs.train import start_run
+    from apil.settings import RunSettings
 
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        config = RunConfig(task="grid", teacher="twodifdetm", query="apil", iterations=5, log_every=5)
+        config = RunSettings.of(task="grid", teacher="twodifdetm", query="apil", iterations=5, log_every=5)
         start_run(config, run, progress=lambda done: None)
         load_run(run)
     return "trained, saved and loaded"

@@ -14,13 +14,11 @@ evaluation.json              what the trained agent can do, by `apil evaluate`; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from apil.config import Option, RunConfig
 from apil.errors import ApilError
 from apil.learning.build import NAMED, Parts, build, configure_torch
 from apil.learning.collect import Agents
@@ -28,28 +26,30 @@ from apil.learning.state import weights
 from apil.runs.checkpoint import check_fits, load_checkpoint
 from apil.runs.files import read_json, write_json
 from apil.runs.journal import rest_of
+from apil.settings import RunSettings
+from apil.settings.record import Option
 
 
-def load_config(folder: Path) -> RunConfig:
+def load_config(folder: Path) -> RunSettings:
     """The config of a run folder."""
     if not folder.is_dir():
         raise ApilError(f"There is no run folder {folder}: give one written by `apil train`.")
     values = read_json(folder / "config.json")
     if not isinstance(values, dict):
         raise ApilError(f"{folder / 'config.json'} is not a run's config: use a folder written by `apil train`.")
-    return RunConfig.from_json(values)
+    return RunSettings.from_json(values)
 
 
 def load_run(
     folder: Path, parts: Parts = NAMED, options: Mapping[str, Option] | None = None
-) -> tuple[RunConfig, Agents]:
+) -> tuple[RunSettings, Agents]:
     """A trained run, as a stack of one. Rows beside it that were changed since are told; they may be left out.
 
     `options` take the place of its own, where its data have moved.
     """
     config = load_config(folder)
     configure_torch()
-    agents = build([config if options is None else replace(config, options=options)], parts)
+    agents = build([config if options is None else config.changed(options=options)], parts)
     found = load_checkpoint(folder, config)
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")

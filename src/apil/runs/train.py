@@ -6,11 +6,10 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import NAMED, Parts, build
 from apil.learning.metrics import Row
@@ -19,6 +18,7 @@ from apil.runs.checkpoint import load_checkpoint
 from apil.runs.files import empty_folder, locked, read_rows
 from apil.runs.folder import load_config
 from apil.runs.writer import Record, train_on
+from apil.settings import RunSettings
 
 Progress = Callable[[int], None]
 
@@ -27,7 +27,7 @@ Progress = Callable[[int], None]
 class Outcome:
     """How a training ended."""
 
-    config: RunConfig
+    config: RunSettings
     began: int
     """Iterations that had been done before."""
     iteration: int
@@ -36,7 +36,7 @@ class Outcome:
     """The last row of metrics."""
 
 
-def start_run(config: RunConfig, folder: Path, *, progress: Progress, parts: Parts = NAMED) -> Outcome:
+def start_run(config: RunSettings, folder: Path, *, progress: Progress, parts: Parts = NAMED) -> Outcome:
     """Trains a new run into an empty folder."""
     build([config], parts)  # what cannot be built leaves no folder behind
     empty_folder(folder, "the run")
@@ -54,11 +54,11 @@ def resume_run(folder: Path, *, iterations: int | None, progress: Progress, part
                 raise ApilError(
                     f"The run in {folder} is to have {config.iterations} iterations: they can be raised, not cut."
                 )
-            config = replace(config, iterations=iterations)
+            config = config.changed(iterations=iterations)
         return _train(config, folder, progress, parts)
 
 
-def _train(config: RunConfig, folder: Path, progress: Progress, parts: Parts) -> Outcome:
+def _train(config: RunSettings, folder: Path, progress: Progress, parts: Parts) -> Outcome:
     record = Record(folder, config, parts)
     began = record.done
     try:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import NAMED, Parts
 from apil.learning.metrics import Meter, Row
@@ -20,6 +19,7 @@ from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, load_checkp
 from apil.runs.environment import changed_software, environment
 from apil.runs.files import read_json, remove_leftovers, write_json
 from apil.runs.journal import Journal, Prefix, rest_of
+from apil.settings import RunSettings
 
 Due = Callable[[int, float, float], bool]
 """Whether to save now: iterations done, seconds since the last save, seconds that it took."""
@@ -28,7 +28,7 @@ Due = Callable[[int, float, float], bool]
 class Record:
     """The folder of one run in training."""
 
-    def __init__(self, folder: Path, config: RunConfig, parts: Parts = NAMED) -> None:
+    def __init__(self, folder: Path, config: RunSettings, parts: Parts = NAMED) -> None:
         """Reads and checks everything before it changes anything."""
         self.folder, self.config, self.parts = folder, config, parts
         found = load_checkpoint(folder, config)
@@ -88,7 +88,7 @@ def _line(row: Row | None) -> bytes:
     return b"" if row is None else (json.dumps(row, allow_nan=False) + "\n").encode()
 
 
-def early_row(config: RunConfig, found: Checkpoint | None) -> Row | None:
+def early_row(config: RunSettings, found: Checkpoint | None) -> Row | None:
     """The last row of a finished run that came before its time; None if the rows came out even.
 
     A checkpoint does not build on it, as training on replaces it; it can be made again from the sums.
@@ -100,7 +100,7 @@ def early_row(config: RunConfig, found: Checkpoint | None) -> Row | None:
     return meter.rows(found.iteration)[0]
 
 
-def is_whole(folder: Path, config: RunConfig) -> bool:
+def is_whole(folder: Path, config: RunSettings) -> bool:
     """Whether a run is trained to its end and has exactly the rows it should have."""
     try:
         found = load_checkpoint(folder, config)

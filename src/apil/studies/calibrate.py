@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from apil.config import RunConfig
 from apil.errors import ApilError
 from apil.learning.build import make_task
 from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold
 from apil.runs.files import read_json, write_json
+from apil.settings import RunSettings
 from apil.studies.plan import SAME_FOR_ONE, Cell
 from apil.studies.workers import worker_pool
 
@@ -36,7 +35,7 @@ _SILENT = 0.1
 
 
 def calibrate(
-    base: RunConfig,
+    base: RunSettings,
     queries: Sequence[str],
     seeds: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -77,7 +76,7 @@ def calibrate(
     return found
 
 
-def _search(base: RunConfig, query: str, target: float, seeds: int, tick: Callable[[], None]) -> tuple[float, float]:
+def _search(base: RunSettings, query: str, target: float, seeds: int, tick: Callable[[], None]) -> tuple[float, float]:
     """The candidate whose rate is nearest to the target, and its rate."""
     tried: dict[float, float] = {}
     # An entropy is at most log2(A) bits, a probability at most 1.
@@ -98,10 +97,10 @@ def _search(base: RunConfig, query: str, target: float, seeds: int, tick: Callab
     return best, tried[best]
 
 
-def _rates(base: RunConfig, query: str, thresholds: Sequence[float | None], seeds: int) -> list[float]:
+def _rates(base: RunSettings, query: str, thresholds: Sequence[float | None], seeds: int) -> list[float]:
     """The query rate over the whole run for each threshold, averaged over seeds; all runs in one stack."""
     configs = [
-        replace(base, teacher="detm", query=query, threshold=threshold, seed=FIRST_SEED + seed)
+        base.changed(teacher="detm", query=query, threshold=threshold, seed=FIRST_SEED + seed)
         for threshold in thresholds
         for seed in range(seeds)
     ]
@@ -112,7 +111,7 @@ def _rates(base: RunConfig, query: str, thresholds: Sequence[float | None], seed
 
 
 def calibrate_briefly(
-    base: RunConfig,
+    base: RunSettings,
     queries: Sequence[str],
     workers: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -126,24 +125,24 @@ def calibrate_briefly(
     A run that hardly asks any more in the end, where APIL's still does, counts as one that never asks. What each run
     gave is noted in the file `kept`, so that an interrupted search goes on where it was.
     """
-    short = replace(
-        base, teacher="detm", iterations=max(1, base.iterations // 5), seed=FIRST_SEED, weights=None, answers=False
+    short = base.changed(
+        teacher="detm", iterations=max(1, base.iterations // 5), seed=FIRST_SEED, weights=None, answers=False
     )
     searched = sorted({SAME_FOR_ONE.get(query, query) for query in queries} - {"random", *UNCALIBRATED})
     total = 1 + len(searched) * (1 + _BRIEF_ROUNDS)
     with worker_pool(workers) as pool:
         notes = _Notes(pool, kept)
-        apil = notes.of(_rates_of, [replace(short, query="apil", threshold=None)])[0]
+        apil = notes.of(_rates_of, [short.changed(query="apil", threshold=None)])[0]
         target = apil["rate"]
         progress(1, total)
-        budgets = [replace(short, query=query, threshold=None, budget=target) for query in searched]
+        budgets = [short.changed(query=query, threshold=None, budget=target) for query in searched]
         found = notes.of(_threshold_for_budget, budgets)
         starts = {query: start["score"] for query, start in zip(searched, found, strict=True)}
         tried: dict[str, dict[float, float]] = {query: {} for query in searched}
         for done in range(1, 1 + _BRIEF_ROUNDS):
             progress(1 + done * len(searched), total)
             wanted = [(query, value) for query in searched for value in _next(tried[query], starts[query], target)]
-            configs = [replace(short, query=query, threshold=value) for query, value in wanted]
+            configs = [short.changed(query=query, threshold=value) for query, value in wanted]
             for (query, value), rates in zip(wanted, notes.of(_rates_of, configs), strict=True):
                 silent = rates["end"] < _SILENT * apil["end"]
                 tried[query][value] = 0.0 if silent else rates["rate"]
@@ -173,12 +172,12 @@ class _Notes:
         self._known: dict[str, dict[str, Any]] = read_json(file) if file is not None and file.exists() else {}
 
     def of(
-        self, measure: Callable[[RunConfig], dict[str, float]], configs: Sequence[RunConfig]
+        self, measure: Callable[[RunSettings], dict[str, float]], configs: Sequence[RunSettings]
     ) -> list[dict[str, Any]]:
         """The measures of runs, from the file where it has them."""
         new = [config for config in configs if Cell(config).folder not in self._known]
         for config, measured in zip(new, self._pool.map(measure, new), strict=True):
-            given = {"threshold": config.threshold, "budget": config.budget}
+            given = {"threshold": config.query.threshold, "budget": config.query.budget}
             self._known[Cell(config).folder] = {**given, **measured}
             if self._file is not None:
                 write_json(self._file, self._known)
@@ -201,7 +200,7 @@ def _next(tried: dict[float, float], start: float, target: float) -> list[float]
     return [value for value in (float(f"{value:.4g}") for value in values) if value not in tried]
 
 
-def _rates_of(config: RunConfig) -> dict[str, float]:
+def _rates_of(config: RunSettings) -> dict[str, float]:
     """The query rate over a whole run, and over its last tenth."""
     trainer = Trainer([config])
     trainer.train()
@@ -215,13 +214,13 @@ def _rate(rows: Sequence[Mapping[str, float]]) -> float:
     return float(sum(row["query_rate"] * row["steps"] for row in rows) / sum(row["steps"] for row in rows))
 
 
-def _threshold_for_budget(config: RunConfig) -> dict[str, float]:
+def _threshold_for_budget(config: RunSettings) -> dict[str, float]:
     """What the share of scores that the run's budget allows lies above, over the whole run."""
-    assert config.budget is not None
+    assert config.query.budget is not None
     trainer = Trainer([config])
     policy = trainer.agents.queries[0].part
     scores = []
     while trainer.iteration < config.iterations:
         trainer.step()
         scores.append(policy.memory["gate.recent"][policy.memory["gate.known"]].clone())
-    return {"score": float(f"{np.quantile(torch.cat(scores).numpy(), 1.0 - config.budget):.4g}")}
+    return {"score": float(f"{np.quantile(torch.cat(scores).numpy(), 1.0 - config.query.budget):.4g}")}

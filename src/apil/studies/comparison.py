@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from apil.runs.files import write_json, write_text
-from apil.studies.files import OwnStudy
+from apil.studies.files import StudyFile
 from apil.studies.interactions import comparison, records
 from apil.studies.plan import Cell
 from apil.studies.report import build_report, document, table_html
@@ -17,7 +17,7 @@ from apil.studies.summary import write_records
 from apil.studies.tables import NOTHING, Grid, Table, shown
 
 
-def write_task(study: OwnStudy, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
+def write_task(study: StudyFile, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
     """Writes the records, tables, figures and report of one task; returns what `interactions.json` holds."""
     results = write_records(cells, folder, _gates(study, cells))
     found = records(study, results, folder / "runs")
@@ -26,18 +26,18 @@ def write_task(study: OwnStudy, cells: Sequence[Cell], folder: Path, workers: in
     return found
 
 
-def _gates(study: OwnStudy, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
+def _gates(study: StudyFile, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
     """The thresholds and budgets in force, by rule."""
     gates = {}
     for rule in study.rules:
         config = next(cell.config for cell in cells if cell.query == rule.label)
-        value = config.budget if config.threshold is None else config.threshold
+        value = config.query.budget if config.query.threshold is None else config.query.threshold
         if value is not None:
             gates[rule.label] = {"threshold": value, "how": rule.how()}
     return gates
 
 
-def write_comparison(study: OwnStudy, of_tasks: Mapping[str, Mapping[str, Any]], out: Path, name: str) -> None:
+def write_comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]], out: Path, name: str) -> None:
     """Writes `comparison.json`, its table, and a page that leads to the report of each task."""
     found = comparison(study, of_tasks)
     table = comparison_table(study, found, list(of_tasks))
@@ -53,7 +53,7 @@ def write_comparison(study: OwnStudy, of_tasks: Mapping[str, Mapping[str, Any]],
     write_text(out / "report.html", document(title, sections))
 
 
-def comparison_table(study: OwnStudy, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
+def comparison_table(study: StudyFile, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
     """Each rule over all tasks and teachers, beside the baseline."""
     header = ("rule", "success alone", "area under success", f"better than {study.baseline}: success alone", "area")
     rows = []

@@ -13,20 +13,16 @@ from pathlib import Path
 from queue import Empty
 from typing import Any
 
-from apil.config import RunConfig
 from apil.errors import ApilError
-from apil.learning.collect import Agents
-from apil.learning.evaluate import evaluate
 from apil.learning.fidelity import teacher_models
-from apil.learning.trainer import Trainer
-from apil.r2r.navigation import evaluate_split
-from apil.r2r.task import R2R
 from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
 from apil.runs.files import make_folder, read_json, write_json
 from apil.runs.folder import load_config, write_evaluation
 from apil.runs.writer import Due, Record, is_whole, train_on
-from apil.studies.plan import LOOKS, SPLITS, Cell, settings_of, stacks
+from apil.settings import RunSettings
+from apil.studies.kind import kind_of
+from apil.studies.plan import Cell, settings_of, stacks
 from apil.studies.workers import SPAWN, worker_pool
 
 Progress = Callable[[int], None]
@@ -36,8 +32,6 @@ FINISHED = "finished.json"
 """Checksums of the records of a run that was trained to its end and evaluated."""
 _EVALUATION = 250
 """Units of work for evaluating a run, measured against an iteration of training."""
-_LOOKED = 500
-"""Episodes of val_seen for a look at an agent in training."""
 _WATCHED = 200
 """Episodes for comparing the teacher model with the teachers."""
 
@@ -69,6 +63,25 @@ class Standing:
     other_code: list[Cell]
     """Those of `finished` and `trained` that were made by other code or versions than these."""
 
+    def lines(self, cells: Sequence[Cell], runs: Path) -> Iterator[str]:
+        """How it stands, for the user."""
+        new = len(self.todo) - len(self.trained + self.begun + self.anew)
+        yield (
+            f"{len(cells)} runs in {runs}: {len(self.finished)} finished before and kept, {len(self.trained)} trained "
+            f"before and evaluated now, {len(self.begun)} resumed, {len(self.anew)} started over, {new} new"
+        )
+        for what, named in (
+            ("Evaluated", self.trained),
+            ("Resumed", self.begun),
+            ("Started over", self.anew),
+            ("Made by other code or versions", self.other_code),
+        ):
+            if named:
+                yield f"{what}: {', '.join(cell.folder for cell in named)}"
+        strangers = {path.name for path in runs.iterdir()} - {cell.folder for cell in cells}
+        if strangers:
+            yield f"Left alone: {len(strangers)} runs with other settings, for example {min(strangers)}"
+
 
 def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
     """Looks at the run folders of a study whose runs are evaluated over so many episodes."""
@@ -89,12 +102,12 @@ def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
     )
 
 
-def _whole(folder: Path, config: RunConfig) -> bool:
+def _whole(folder: Path, config: RunSettings) -> bool:
     """Whether the run was trained to its end, and its files are as they were then."""
     return _has_config(folder, config) and is_whole(folder, config)
 
 
-def _vouched(folder: Path, config: RunConfig) -> bool:
+def _vouched(folder: Path, config: RunSettings) -> bool:
     """Whether the run was finished and its records are as they were then. Its weights may be gone: records are enough
     for a study's tables and figures, and small enough to be passed on."""
     try:
@@ -115,7 +128,7 @@ def _checksums(folder: Path) -> dict[str, str]:
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
-def _has_config(folder: Path, config: RunConfig) -> bool:
+def _has_config(folder: Path, config: RunSettings) -> bool:
     try:
         return settings_of(load_config(folder)) == settings_of(config)
     except ApilError:
@@ -130,7 +143,7 @@ def _evaluated(folder: Path, episodes: int) -> bool:
         return False
 
 
-def _can_go_on(folder: Path, config: RunConfig) -> bool:
+def _can_go_on(folder: Path, config: RunSettings) -> bool:
     """Whether there is a checkpoint that these versions made. It may still turn out to be damaged."""
     return _has_config(folder, config) and any(folder.glob("checkpoint-*.json")) and not _other_software(folder)
 
@@ -211,9 +224,12 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
         progress((iterations - done) * len(records))
         done = iterations
 
-    trainer = train_on(records, due, trained, kept=1, look=_looking(records[0]))
+    kind = kind_of(records[0].config.task.name)
+    # Runs with looks of their own are not stacked.
+    look = kind.look(records[0].folder, records[0].config) or (lambda trainer: None)
+    trainer = train_on(records, due, trained, kept=1, look=look)
     agents = trainer.trained_agents()
-    evaluations = _evaluate(agents, episodes)
+    evaluations = kind.evaluate(agents, episodes)
     models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
     for run, record in enumerate(records):
         write_evaluation(record.folder, {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]})
@@ -221,30 +237,7 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
     progress(_EVALUATION * len(records))
 
 
-def _looking(record: Record) -> Callable[[Trainer], None]:
-    """On R2R, ten looks in a run at what the agent can do alone on val_seen, for curves of success against answers."""
-    every = max(1, record.config.iterations // LOOKS)
-
-    def look(trainer: Trainer) -> None:
-        path = record.folder / f"look-{trainer.iteration:08d}.json"
-        # A run that was stopped comes by again, to the same figures.
-        if trainer.iteration % every == 0 and not path.exists():
-            with trainer.averaged() as agents:
-                seen = evaluate_split(agents, SPLITS[1], limit=_LOOKED, helped=False)
-            write_json(path, {"iteration": trainer.iteration, "answers": trainer.answers(0), **seen})
-
-    return look if record.config.task == "r2r" else (lambda trainer: None)
-
-
-def _evaluate(agents: Agents, episodes: int) -> list[dict[str, Any]]:
-    """What each run can do, over so many episodes; on R2R over so many of each split, all of them if 0."""
-    if not isinstance(agents.task, R2R):
-        return evaluate(agents, episodes)
-    splits = {split: evaluate_split(agents, split, limit=episodes or None) for split in SPLITS}
-    return [{**splits[SPLITS[0]], "splits": splits}]
-
-
-def _open(folder: Path, config: RunConfig) -> Record:
+def _open(folder: Path, config: RunSettings) -> Record:
     """The record of a cell, where it stands; from its start if nothing there can be used."""
     make_folder(folder)
     if _whole(folder, config) or _can_go_on(folder, config):

@@ -1,42 +1,62 @@
-"""A study of your own as a TOML file: tasks, teachers, query rules and seeds, read and checked."""
+"""A study as a TOML file: tasks, teachers, query rules and seeds, read and checked."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from apil.config import SCHEMA, RunConfig
+from pydantic import AfterValidator, BeforeValidator
+
 from apil.errors import ApilError, unknown_name
-from apil.learning.build import committee_of, make_task, require_threshold
+from apil.learning.build import committee_of, require_threshold
 from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import Calibration, threshold_of
+from apil.runs.resolve import resolve
+from apil.settings import RunSettings
+from apil.settings.record import Count, Distance, FromList, Options, Says, Share, Text, record
+from apil.settings.run import LEAVES
 from apil.studies.plan import Cell
 
-_KEYS = ("tasks", "teachers", "rules", "seeds", "episodes", "baseline", "reach", "area_to", "costs", "settings")
-_RULE_KEYS = ("query", "label", "threshold", "budget", "options")
-_SETTINGS = tuple(
-    each.name
-    for each in fields(RunConfig)
-    if each.name not in ("task", "teacher", "query", "seed", "threshold", "budget", "query_options", "options")
-)
-"""Settings of a run that all runs of a study share."""
+_NOT_SHARED = ("task", "teacher", "query", "seed", "threshold", "budget", "query_options", "options")
 
 
-@dataclass(frozen=True)
+def _one_folder(text: str) -> str:
+    if not text or any(mark in text for mark in "/\\:") or text.startswith("."):
+        raise ValueError
+    return text
+
+
+Label = Annotated[Text, AfterValidator(_one_folder), Says("give a name that can be the name of a folder")]
+
+
+def _table(key: str) -> BeforeValidator:
+    """A plain name stands for a table with nothing else."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+@record
 class Rule:
     """A query policy as it takes part in a study."""
 
-    label: str
-    """Its name in tables and figures."""
-    query: str
-    threshold: float | None = None
-    budget: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    query: Text
+    label: Label = ""
+    """Its name in tables and figures; its own, with the budget, if not given."""
+    threshold: Distance | None = None
+    budget: Share | None = None
+    options: Options = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        QUERY_POLICIES.check(self.query)
+        if self.threshold is not None and not needs_threshold(self.query):
+            raise ApilError(f"'{self.query}' has no threshold: leave it out.")
+        if not self.label:
+            own = self.query if self.budget is None else f"{self.query}@{self.budget:g}"
+            object.__setattr__(self, "label", own)
 
     def how(self) -> str:
         """Where the gate of a run comes from, in one sentence."""
@@ -45,48 +65,75 @@ class Rule:
         return "Set in the study's file." if self.threshold is not None else "As calibrated, or its default."
 
 
-@dataclass(frozen=True)
-class Task:
+@record
+class TaskEntry:
     """A task of a study."""
 
-    name: str
-    label: str
-    options: Mapping[str, Any]
+    name: Text
+    label: Label = ""
+    """Its name in the report, and of its folder; its own if not given."""
+    options: Options = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", _one_folder(self.name))
 
 
-@dataclass(frozen=True)
-class OwnStudy:
+_Rules = Annotated[tuple[Annotated[Rule, _table("query")], ...], FromList, Says("give a list of rules")]
+_Tasks = Annotated[tuple[Annotated[TaskEntry, _table("name")], ...], FromList, Says("give a list of tasks")]
+_Names = Annotated[tuple[Label, ...], FromList, Says("give a list of names")]
+
+
+@record
+class StudyFile:
     """What a study file asks for."""
 
-    source: Path
-    """The file."""
-    tasks: tuple[Task, ...]
-    teachers: tuple[str, ...]
-    rules: tuple[Rule, ...]
-    settings: Mapping[str, Any]
-    seeds: int = 5
-    episodes: int = 1000
+    tasks: _Tasks
+    teachers: _Names
+    rules: _Rules
+    settings: Annotated[Mapping[Text, Any], Says("give a table")] = field(default_factory=dict, hash=False)
+    """Settings of a run that all runs share, by their typed names."""
+    seeds: Count = 5
+    episodes: Count = 1000
     """Of evaluation, for each run."""
-    baseline: str = ""
+    baseline: Text = ""
     """The label of the rule that the others are compared with; the first one if not given."""
-    reach: tuple[float, ...] = (0.5, 0.9)
-    """Levels of success for which the interactions needed are told."""
-    area_to: int | None = None
+    reach: Annotated[tuple[Share, ...], FromList] = (0.5, 0.9)
+    """Levels of success for which the interactions needed are reported."""
+    area_to: Count | None = None
     """Interactions up to which the area under the curve is taken; those of the rule that asked most if not given."""
-    costs: Mapping[str, float] = field(default_factory=dict)
+    costs: Annotated[Mapping[Text, Distance], Says("give each member a finite price from 0 up")] = field(
+        default_factory=dict, hash=False
+    )
     """The price of an answer, by member of a committee; 1 for who is not named."""
 
+    def __post_init__(self) -> None:
+        for key in ("tasks", "teachers", "rules"):
+            if not getattr(self, key):
+                raise ApilError(f"'{key}' is empty: give a list with at least one entry.")
+        for what, labels in (("rules", [r.label for r in self.rules]), ("tasks", [t.label for t in self.tasks])):
+            twice = [label for label in labels if labels.count(label) > 1]
+            if twice:
+                raise ApilError(f"Two {what} are called '{twice[0]}': give each a 'label' of its own.")
+        labels = [rule.label for rule in self.rules]
+        if self.baseline and self.baseline not in labels:
+            raise unknown_name("baseline", self.baseline, labels)
+        object.__setattr__(self, "baseline", self.baseline or labels[0])
+        for name in self.settings:
+            if name not in LEAVES or name in _NOT_SHARED:
+                raise unknown_name("key of [settings]", name, [n for n in LEAVES if n not in _NOT_SHARED])
 
-def read_own_study(path: Path) -> OwnStudy:
-    """The study that a file describes; mistakes are told with the file, the key and what is allowed."""
+
+def read_study_file(path: Path) -> StudyFile:
+    """The study that a file describes; errors name the file, the key and what is allowed."""
     if not path.is_file():
         raise ApilError(f"There is no study file {path}.")
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ApilError(f"{path} is not TOML: {error}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApilError(f"{path} is not TOML: {str(error).splitlines()[0]}.") from error
     with _naming(path):
-        return _study(path, values)
+        return StudyFile(**values)
 
 
 @contextmanager
@@ -98,139 +145,25 @@ def _naming(path: Path) -> Iterator[None]:
         raise ApilError(f"{path}: {error}") from error
 
 
-def _study(path: Path, values: dict[str, Any]) -> OwnStudy:
-    _known(values, _KEYS, "key")
-    for key in ("tasks", "teachers", "rules"):
-        if not isinstance(values.get(key), list) or not values[key]:
-            raise ApilError(f"'{key}' is {values.get(key)!r:.60}: give a list with at least one entry.")
-    rules = tuple(_rule(entry, place) for place, entry in enumerate(values["rules"], 1))
-    labels = [rule.label for rule in rules]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ApilError(f"Two rules are called '{label}': give each a 'label' of its own.")
-    baseline = values.get("baseline", labels[0])
-    if baseline not in labels:
-        raise unknown_name("baseline", str(baseline), labels)
-    settings = {name: _setting(name, value) for name, value in _table(values, "settings").items()}
-    plain = {name: _whole(values, name) for name in ("seeds", "episodes", "area_to") if name in values}
-    return OwnStudy(
-        source=path,
-        tasks=tuple(_task(entry, place) for place, entry in enumerate(values["tasks"], 1)),
-        teachers=tuple(dict.fromkeys(_text(entry, "teachers") for entry in values["teachers"])),
-        rules=rules,
-        settings=settings,
-        baseline=baseline,
-        reach=_levels(values.get("reach", [0.5, 0.9])),
-        costs={name: _cost(name, value) for name, value in _table(values, "costs").items()},
-        **plain,
-    )
-
-
-def _setting(name: str, value: Any) -> Any:
-    """A setting of all runs, as `RunConfig` takes it."""
-    if name not in _SETTINGS:
-        raise unknown_name("key of [settings]", name, _SETTINGS)
-    try:
-        config = RunConfig.from_json({"schema": SCHEMA, "task": "", "teacher": "", "query": "", name: value})
-    except ApilError as error:
-        told = f"'{name}' is {value!r:.60}: not a value of this setting" if "config" in str(error) else str(error)
-        raise ApilError(f"[settings]: {told}") from error
-    return getattr(config, name)
-
-
-def _known(table: Mapping[str, Any], allowed: Iterable[str], what: str) -> None:
-    for name in table:
-        if name not in allowed:
-            raise unknown_name(what, name, allowed)
-
-
-def _table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = values.get(name, {})
-    if not isinstance(found, dict):
-        raise ApilError(f"'{name}' is {found!r:.60}: give a table, [{name}].")
-    return found
-
-
-def _rule(entry: Any, place: int) -> Rule:
-    where = f"rule {place}"
-    if isinstance(entry, str):
-        entry = {"query": entry}
-    if not isinstance(entry, dict) or not isinstance(entry.get("query"), str):
-        raise ApilError(f"{where} is {entry!r:.60}: give the name of a query policy, or a table with 'query'.")
-    _known(entry, _RULE_KEYS, f"key of {where}")
-    query = QUERY_POLICIES.check(entry["query"])
-    budget, threshold = (_number(entry, name, where) for name in ("budget", "threshold"))
-    if threshold is not None and not needs_threshold(query):
-        raise ApilError(f"{where}: '{query}' has no threshold, leave it out.")
-    label = entry.get("label", query if budget is None else f"{query}@{budget:g}")
-    return Rule(_text(label, f"label of {where}"), query, threshold, budget, _table(entry, "options"))
-
-
-def _task(entry: Any, place: int) -> Task:
-    if isinstance(entry, str):
-        entry = {"name": entry}
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise ApilError(f"task {place} is {entry!r:.60}: give the name of a task, or a table with 'name'.")
-    _known(entry, ("name", "label", "options"), f"key of task {place}")
-    label = _text(entry.get("label", entry["name"]), f"label of task {place}")
-    return Task(entry["name"], label, _table(entry, "options"))
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str) or not value or "/" in value:
-        raise ApilError(f"{where}: {value!r:.60} is not a name.")
-    return value
-
-
-def _number(entry: Mapping[str, Any], name: str, where: str) -> float | None:
-    value = entry.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ApilError(f"{name} of {where} is {value!r:.60}: give a number.")
-    return None if value is None else float(value)
-
-
-def _whole(values: Mapping[str, Any], name: str) -> int:
-    value = values[name]
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ApilError(f"'{name}' is {value!r:.60}: give a whole number from 1 up.")
-    return value
-
-
-def _cost(member: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise ApilError(f"The cost of '{member}' is {value!r:.60}: give a number from 0 up.")
-    return float(value)
-
-
-def _levels(values: Any) -> tuple[float, ...]:
-    good = isinstance(values, list) and all(
-        isinstance(v, int | float) and not isinstance(v, bool) and 0 < v <= 1 for v in values
-    )
-    if not good:
-        raise ApilError(f"'reach' is {values!r:.60}: give a list of shares above 0, up to 1.")
-    return tuple(float(value) for value in values)
-
-
-def own_plan(study: OwnStudy, task: Task, calibration: Calibration) -> list[Cell]:
+def own_plan(study: StudyFile, task: TaskEntry, calibration: Calibration, source: Path) -> list[Cell]:
     """All runs of one task of a study."""
-    with _naming(study.source):
-        base = RunConfig(task=task.name, teacher=study.teachers[0], query="never", options=dict(task.options))
-        made = make_task(base)
-        base = replace(base, **{"batch": made.batch, "epsilon": made.success_distance, **study.settings})
+    with _naming(source):
+        shared = {**task.options, **study.settings}
+        rules = [rule.query for rule in study.rules]
+        base = resolve(task.name, study.teachers[0], "never", shared, calibration, shared_by=rules).settings
         for teacher in study.teachers:
-            committee_of(replace(base, teacher=teacher))
+            committee_of(base.changed(teacher=teacher))
         gated = [(rule, _gated(base, rule, calibration)) for rule in study.rules]
         return [
-            Cell(replace(config, teacher=teacher, seed=seed), label=rule.label)
-            for teacher, (rule, config), seed in product(study.teachers, gated, range(study.seeds))
+            Cell(run.changed(teacher=teacher, seed=seed), label=rule.label)
+            for teacher, (rule, run), seed in product(study.teachers, gated, range(study.seeds))
         ]
 
 
-def _gated(base: RunConfig, rule: Rule, calibration: Calibration) -> RunConfig:
+def _gated(base: RunSettings, rule: Rule, calibration: Calibration) -> RunSettings:
     """The settings of the runs of a rule."""
     threshold = rule.threshold
     if threshold is None and rule.budget is None:
-        threshold = threshold_of(calibration, base.task, rule.query)
-    require_threshold(base.task, rule.query, threshold, rule.budget)
-    options = dict(rule.options)
-    return replace(base, query=rule.query, threshold=threshold, budget=rule.budget, query_options=options)
+        threshold = threshold_of(calibration, base.task.name, rule.query)
+    require_threshold(base.task.name, rule.query, threshold, rule.budget)
+    return base.changed(query=rule.query, threshold=threshold, budget=rule.budget, query_options=dict(rule.options))

@@ -15,7 +15,7 @@ import numpy as np
 
 from apil.learning.build import committee_of
 from apil.runs.files import read_rows
-from apil.studies.files import OwnStudy
+from apil.studies.files import StudyFile
 from apil.studies.statistics import Estimate, Floats, area_under, estimate, improvement, needed, stratified_estimate
 from apil.studies.summary import Result
 
@@ -27,7 +27,7 @@ class Spent:
     """What one run used of its teachers, and what came of it."""
 
     def __init__(self, result: Result, runs: Path, costs: Mapping[str, float]) -> None:
-        self.teacher, self.query, self.seed = result.config.teacher, result.cell.query, result.config.seed
+        self.teacher, self.query, self.seed = result.config.teachers.name, result.cell.query, result.config.seed
         self.interactions: Floats = np.array([row["answers"] for row in result.rows], dtype=np.float64)
         self.success: Floats = np.array([row["success"] for row in result.rows], dtype=np.float64)
         self.success_alone: float = result.evaluation["success_alone"]
@@ -52,7 +52,7 @@ def member_names(members: Sequence[str]) -> list[str]:
     ]
 
 
-def records(study: OwnStudy, results: Sequence[Result], runs: Path) -> dict[str, Any]:
+def records(study: StudyFile, results: Sequence[Result], runs: Path) -> dict[str, Any]:
     """`interactions.json`: for each teacher and rule the figures over seeds, beside the baseline's."""
     spent = [Spent(result, runs, study.costs) for result in results]
     entries = []
@@ -66,7 +66,7 @@ def records(study: OwnStudy, results: Sequence[Result], runs: Path) -> dict[str,
     return {"baseline": study.baseline, "reach": list(study.reach), "entries": entries}
 
 
-def _figures(study: OwnStudy, ours: Sequence[Spent], against: Sequence[Spent], limit: float) -> dict[str, Any]:
+def _figures(study: StudyFile, ours: Sequence[Spent], against: Sequence[Spent], limit: float) -> dict[str, Any]:
     areas = [area_under(run.interactions, run.success, limit) for run in ours]
     alone = [run.success_alone for run in ours]
     better = improvement([alone], [[run.success_alone for run in against]])
@@ -103,7 +103,7 @@ def _json(figure: Estimate) -> dict[str, float | None]:
     return {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
-def comparison(study: OwnStudy, of_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """`comparison.json`: each rule over all tasks and teachers; `of_tasks` are the `records` of each task by label."""
     strata: list[Stratum] = [(task, teacher) for task in of_tasks for teacher in study.teachers]
 

@@ -171,6 +171,8 @@ class Interactions:
 class Study:
     """Everything that a study recorded."""
 
+    folder: Path
+    """Where its records, tables, figures and report are."""
     task: str
     """`houses` for a study of R2R's task on any other data than the public ones."""
     seeds: int
@@ -251,6 +253,7 @@ def _study(folder: Path) -> Study:
     own = _json(folder / "interactions.json")
     seeds = summary["seeds"]
     return Study(
+        folder=folder,
         # Numbers of the paper and of R2R on public data must not stand beside those of other houses.
         task=summary["task"] if summary.get("public_data", True) else "houses",
         seeds=len(seeds) if isinstance(seeds, list) else int(seeds),

@@ -5,20 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from apil.config import RunConfig
-from apil.learning.build import build, committee_of, make_task
+from apil.learning.build import committee_of, make_task
 from apil.learning.fidelity import expected_uncertainty
 from apil.learning.metrics import PARTS, Row
-from apil.r2r.inventory import is_official
-from apil.r2r.navigation import follow_teacher
-from apil.r2r.task import R2R
 from apil.runs.files import read_json, read_rows, write_json, write_text
-from apil.studies.plan import SPLITS, Cell
+from apil.studies.kind import kind_of
+from apil.studies.plan import Cell
 from apil.studies.statistics import interval
 from apil.teachers.wrappers import committee_behind
 
@@ -35,7 +31,7 @@ SPLIT_FIGURES = (
     "query_rate",
     "query_rate_with_help",
 )
-"""Of each split of R2R."""
+"""Of each split, where a task has splits."""
 OBJECTIVE = ("query_on_progress", "no_progress")
 
 
@@ -82,7 +78,7 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
     main = [result for result in results if result.cell.samples is None]
     sampling = [result for result in results if result.cell.samples is not None]
     write_text(out / "metrics.csv", _csv(main, COLUMNS))
-    objective = [result for result in main if result.config.query == "apil"]
+    objective = [result for result in main if result.config.query.name == "apil"]
     columns = ("teacher", "query", "seed", "iteration", *OBJECTIVE)
     _write_or_remove(out / "samples.csv", sampling, (*COLUMNS, "samples"))
     _write_or_remove(out / "query_objective.csv", objective, columns)
@@ -105,7 +101,7 @@ def _write_evaluations(path: Path, results: Sequence[Result]) -> None:
     """What each run reached on each split, for comparisons seed by seed; only where the task has splits."""
     runs = [
         {
-            "teacher": result.config.teacher,
+            "teacher": result.config.teachers.name,
             "query": result.cell.query,
             "seed": result.config.seed,
             "answers": result.figures["answers"],
@@ -128,8 +124,8 @@ def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     keys = ("task", "teacher", "query", "seed")
-    for result in sorted(results, key=lambda r: (*[getattr(r.config, key) for key in keys], r.cell.folder)):
-        named = {key: getattr(result.config, key) for key in keys}
+    for result in sorted(results, key=lambda r: (*map(r.config.value, keys), r.cell.folder)):
+        named = {key: result.config.value(key) for key in keys}
         named |= {"samples": result.cell.samples, "query": result.cell.query}
         for row in result.rows:
             writer.writerow([_shown((named | row).get(column)) for column in columns])
@@ -146,7 +142,7 @@ def _by(results: Sequence[Result]) -> list[tuple[tuple[str, str], list[Result]]]
     """The results of each (teacher, query), over seeds."""
 
     def key(result: Result) -> tuple[str, str]:
-        return result.config.teacher, result.cell.query
+        return result.config.teachers.name, result.cell.query
 
     return [(name, list(group)) for name, group in groupby(sorted(results, key=key), key=key)]
 
@@ -158,13 +154,12 @@ def _over_seeds(results: Sequence[Result], figure: Callable[[Result], float]) ->
 def _summary(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0].config
     return {
-        "task": first.task,
-        **_public(first),
+        "task": first.task.name,
         "seeds": len({result.config.seed for result in results}),
         "iterations": first.iterations,
-        "expectation": first.expectation,
-        "samples": first.samples if first.expectation == "monte-carlo" else None,
-        "models": first.models,
+        "expectation": first.model.expectation,
+        "samples": first.model.samples if first.model.expectation == "monte-carlo" else None,
+        "models": first.model.models,
         "unit": "bits" if make_task(first).box is None else "variance",
         "cells": [
             {
@@ -185,14 +180,8 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
             for (teacher, query), own in _by(results)
             if own[0].evaluation["teacher_model"]["persona_js"] is not None
         ],
-        **_ceiling(results),
+        **kind_of(first.task.name).summary([result.config for result in results]),
     }
-
-
-def _public(config: RunConfig) -> dict[str, bool]:
-    """Whether a study of R2R is on the public data, not on generated houses or a part of them."""
-    task = make_task(config)
-    return {"public_data": is_official(task.world)} if isinstance(task, R2R) else {}
 
 
 def _splits(own: Sequence[Result]) -> dict[str, Any]:
@@ -207,24 +196,12 @@ def _splits(own: Sequence[Result]) -> dict[str, Any]:
     return {"splits": splits} if splits else {}
 
 
-def _ceiling(results: Sequence[Result]) -> dict[str, Any]:
-    """What the teachers themselves reach on R2R's first split when they are followed at every step."""
-    first = results[0].config
-    if first.task != "r2r":
-        return {}
-    names = dict.fromkeys(result.config.teacher for result in results)
-    always = [replace(first, teacher=name, query="bc", threshold=None, seed=0) for name in names]
-    return {
-        "teachers": [{"teacher": config.teacher, **follow_teacher(build([config]), SPLITS[0])} for config in always]
-    }
-
-
 def _teachers(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0].config
     task = make_task(first)
-    samples = first.samples if first.expectation == "monte-carlo" else None
-    starts = 1_000 if first.task == "r2r" else 20_000
-    found = {result.config.teacher: committee_behind(committee_of(result.config)) for result in results}
+    samples = first.model.samples if first.model.expectation == "monte-carlo" else None
+    starts = kind_of(first.task.name).starts
+    found = {result.config.teachers.name: committee_behind(committee_of(result.config)) for result in results}
     # An agent that has learned its teachers perfectly is known where the teachers are.
     teachers = {name: committee for name, committee in found.items() if committee is not None}
     return {
@@ -240,7 +217,7 @@ def _teachers(results: Sequence[Result]) -> dict[str, Any]:
         ],
         "models": [
             {
-                "teacher": result.config.teacher,
+                "teacher": result.config.teachers.name,
                 "query": result.cell.query,
                 "seed": result.config.seed,
                 **result.evaluation["teacher_model"],

@@ -10,24 +10,32 @@ if TYPE_CHECKING:
     from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
 
 TASKS = Registry("task", "apil.tasks")
-TASK_MODELS: dict[str, str] = {}
-"""The model of each task whose observation is not a state vector; 'vector' for all others."""
+TASK_FACETS = ("options", "arguments", "model", "evaluation", "study", "report", "agent", "commands")
+"""What a task may bring beside itself; docs/guide/plug-ins.md says what each is."""
 TASKS.register(
     "grid",
     "apil.tasks.grid:Grid",
     "5 x 5 grid, right or down to the far corner; every walk succeeds (the paper's)",
+    arguments="apil.tasks.options:GridArguments",
 )
 TASKS.register(
     "maze",
     "apil.tasks.maze:Maze",
     "7 x 7 grid with walls, random start and goal, 20 steps; failure is possible",
+    arguments="apil.tasks.options:MazeArguments",
 )
 TASKS.register(
     "r2r",
     "apil.r2r.task:R2R",
     "Room-to-Room: follow an instruction through a house (the paper's); generated houses without --data",
+    options="apil.r2r.options:OPTIONS",
+    model="apil.r2r.model:instruction_model",
+    evaluation="apil.r2r.evaluation:EVALUATION",
+    study="apil.r2r.study:STUDY",
+    report="apil.r2r.report:REPORT",
+    agent="apil.r2r.acting:ACTING",
+    commands="apil.r2r.commands:COMMANDS",
 )
-TASK_MODELS["r2r"] = "instruction"
 
 
 def __getattr__(name: str) -> Any:

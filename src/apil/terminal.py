@@ -1,4 +1,4 @@
-"""What commands print: progress, tables, where things are."""
+"""What is printed in a terminal: progress, tables, where things are."""
 
 from __future__ import annotations
 

@@ -1,0 +1,110 @@
+"""What can be typed, derived from the records of settings. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, Field, field, make_dataclass
+from typing import Annotated, Any
+
+import tyro
+
+from apil.errors import ApilError
+from apil.settings.record import Option, default_of, described, spelled
+from apil.settings.run import LEAVES
+
+Typed = tuple[str, Any, Any]
+"""Name, type with its help, default: what `make_dataclass` takes."""
+
+
+def from_record(record: Any, skip: Iterable[str] = ()) -> list[Typed]:
+    """The fields of a record as options."""
+    return [
+        _option(name, info.annotation, default_of(info), info.description or "")
+        for name, info in described(record).items()
+        if name not in skip
+    ]
+
+
+def run_settings(skip: Iterable[str]) -> list[Typed]:
+    """The settings of a run as options; those of the query policy are typed as name=value."""
+    leaves = {name: leaf for name, leaf in LEAVES.items() if name not in ("options", *skip)}
+    made = {name: _option(name, leaf.annotation, leaf.default, leaf.help) for name, leaf in leaves.items()}
+    if "query_options" in made:
+        words = "Settings of the query policy as name=value, for example k=5 for `every`."
+        made["query_options"] = _option("query_options", tuple[str, ...], (), words)
+    return list(made.values())
+
+
+def _option(name: str, annotation: Any, default: Any, words: str) -> Typed:
+    if default is MISSING:
+        return name, Annotated[annotation, tyro.conf.arg(help=" ".join(words.split()))], field()
+    made: Field[Any] = field(default=default)
+    return name, Annotated[annotation, tyro.conf.arg(help=" ".join(words.split()))], made
+
+
+def command(name: str, words: str, own: type, options: Iterable[Typed]) -> type:
+    """The dataclass of a command: the fields of `own`, and options whose names it does not have."""
+    taken = set(own.__dataclass_fields__)  # type: ignore[attr-defined]
+    more = {option[0]: option for option in options if option[0] not in taken}
+    required = sorted(more.values(), key=lambda option: option[2].default is not MISSING)
+    made = make_dataclass(name, required, bases=(own,), frozen=True)
+    made.__doc__ = words
+    return made
+
+
+def typed(argv: Sequence[str]) -> set[str]:
+    """The names of the options that were typed."""
+    names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
+    return names | {name.removeprefix("no_") for name in names}
+
+
+def given(command: Any, argv: Sequence[str], skip: Iterable[str] = ()) -> dict[str, Any]:
+    """The values that were typed, by name, but for those of `skip`."""
+    names = [name for name in type(command).__dataclass_fields__ if name in typed(argv) and name not in skip]
+    values = {name: getattr(command, name) for name in names}
+    if "query_options" in values:
+        values["query_options"] = pairs(values["query_options"])
+    return values
+
+
+def value_of(argv: Sequence[str], option: str, default: str) -> str:
+    """The value of an option before anything is parsed: what else can be typed depends on it."""
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name == option:
+            return value if equals else (argv[place + 1] if place + 1 < len(argv) else default)
+    return default
+
+
+def pairs(words: Sequence[str]) -> dict[str, Option]:
+    """Settings typed as name=value: true and false, numbers, and words."""
+    options: dict[str, Option] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not (name and equals and text):
+            raise ApilError(f"'{word}' is not an option: write name=value, for example k=5.")
+        options[name] = _plain(text)
+    return options
+
+
+def _plain(text: str) -> Option:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def words_of(command: Any, argv: Sequence[str], *start: str, skip: Iterable[str] = ()) -> list[str]:
+    """What to type for the same again: `start` and the options that were typed."""
+    words = [*start]
+    for name, value in given(command, argv, skip).items():
+        if value is True or value is False:
+            words.append(f"--{spelled(name)}" if value else f"--no-{spelled(name)}")
+            continue
+        if isinstance(value, dict):
+            value = tuple(f"{own}={option}" for own, option in value.items())
+        words += [f"--{spelled(name)}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return words

@@ -1,0 +1,83 @@
+"""`apil study`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import join
+from typing import Any
+
+import tyro
+
+from apil.cli.options import command, from_record, given, run_settings, words_of
+from apil.studies.options import StudyOptions
+from apil.tasks import TASKS
+from apil.tasks.options import options_of
+from apil.terminal import print_columns, progress_bar, wrote
+
+_OF_ONE_RUN = (
+    "query_options",
+    "task",
+    "teacher",
+    "query",
+    "seed",
+    "threshold",
+    "budget",
+    "weights",
+    "selection",
+    "save_every",
+)
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every study has."""
+
+    task: tyro.conf.Positional[str]
+    """A task; see `apil list`, and `apil study NAME --help` for its own options. Or a .toml file that describes a
+    study."""
+    out: Path | None = None
+    """Folder for the results; results/TASK if not given. Finished runs in it are kept."""
+
+
+def options(argv: Sequence[str]) -> type:
+    """What can be typed: options of the study, settings of its runs, and those of the task that is named."""
+    from apil.studies.facets import arguments_of_study
+
+    task = next((word for word in argv if word in TASKS.names()), "grid")
+    more = [*from_record(options_of(task).arguments), *from_record(arguments_of_study(task))]
+    words = "Run every query policy with every teacher over several seeds; write tables, figures and a report."
+    return command("Study", words, Common, [*from_record(StudyOptions), *run_settings(_OF_ONE_RUN), *more])
+
+
+def run(typed: Any, argv: Sequence[str]) -> None:
+    """`apil study`"""
+    from apil.studies.run import Reporter, study
+
+    words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", "workers"))
+    values = given(typed, argv, ("task", "out"))
+    with progress_bar() as progress:
+        bars: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total)
+            progress.update(bars[what], completed=done, total=total)
+
+        told = Reporter(progress.console.print, tell)
+        found = study(typed.task, out=typed.out, command=join(words), told=told, **values)
+    for name, records in found.items():
+        _show(name, records)
+    for folder in dict.fromkeys(records.folder for records in found.values()):
+        wrote(folder, f"open {folder / 'report.html'}")
+
+
+def _show(name: str, study: Any) -> None:
+    """The main figures, rules by teachers."""
+    for figure, title in (("success_alone", "success alone"), ("query_rate", "share of steps asked, last tenth")):
+        columns = {
+            teacher: {query: study.cell(teacher, query).figure(figure).mean for query in study.queries}
+            for teacher in study.teachers
+        }
+        print_columns(f"{name}: {title}, mean of {study.seeds} seeds", columns)

@@ -1,0 +1,92 @@
+"""`apil train`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from apil.cli.options import command, from_record, given, run_settings, value_of
+from apil.errors import ApilError
+from apil.settings.record import spelled
+from apil.tasks.options import options_of
+from apil.terminal import print_table, progress_bar, wrote
+
+
+@dataclass(frozen=True)
+class Common:
+    """What can be typed beside the settings of a run."""
+
+    task: str = "grid"
+    """Where the agent lives; see `apil list`. Its own options are shown by `apil train --task NAME --help`."""
+    teacher: str = "twodifdetm"
+    """Who answers: a name from `apil list`, or members joined by '+', for example first+last+uniform."""
+    query: str = "apil"
+    """When to ask; see `apil list`."""
+    out: Path = Path("runs/demo")
+    """Folder for the run; must not hold anything yet."""
+    resume: Path | None = None
+    """A stopped run to resume; its settings are in the folder."""
+    calibration: Path | None = None
+    """A file made by `apil calibrate`; overrides the thresholds that come with apil."""
+
+
+_OWN = ("task", "teacher", "query", "out", "resume", "calibration")
+
+
+def options(argv: Sequence[str]) -> type:
+    """What can be typed: the settings of a run, and those of the task that is named."""
+    task = value_of(argv, "--task", Common.task)
+    own = from_record(options_of(task).arguments)
+    return command("Train", "Train one agent and save it in a run folder.", Common, [*run_settings(_OWN), *own])
+
+
+def run(typed: Any, argv: Sequence[str]) -> None:
+    """`apil train`"""
+    from apil.learning.build import Parts
+    from apil.runs.calibration import load_calibration
+    from apil.runs.folder import load_config
+    from apil.runs.resolve import resolve
+    from apil.runs.train import resume_run, start_run
+
+    folder = typed.resume or typed.out
+    parts = Parts()
+    if typed.resume:
+        for name in given(typed, argv, ("resume", "iterations")):
+            raise ApilError(
+                f"--{spelled(name)} cannot be changed on resume: the run keeps its settings; leave the option out."
+            )
+        settings = load_config(folder)
+    else:
+        found = resolve(
+            typed.task, typed.teacher, typed.query, given(typed, argv, _OWN), load_calibration(typed.calibration)
+        )
+        settings, parts = found.settings, Parts(task=found.task)
+        if found.notice:
+            print(found.notice)
+    more = given(typed, argv).get("iterations")
+    with progress_bar() as progress:
+        what = f"{settings.task.name}, {settings.teachers.name}, {settings.query.name}"
+        bar = progress.add_task(what, total=more or settings.iterations)
+
+        def tell(done: int) -> None:
+            progress.update(bar, completed=done)
+
+        if typed.resume:
+            outcome = resume_run(folder, iterations=more, progress=tell)
+        else:
+            outcome = start_run(settings, folder, progress=tell, parts=parts)
+    if outcome.iteration < outcome.config.iterations:
+        print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
+        print(f"Resume with: apil train --resume {quote(str(folder))}")
+        sys.exit(130)
+    names = ("query_rate", "success", "intrinsic", "extrinsic", "model", "answers", "unanswered")
+    figures = {name: outcome.last[name] for name in names if outcome.last and outcome.last.get(name) is not None}
+    print_table(f"At the end of {outcome.config.iterations} iterations", figures)
+    if outcome.began == outcome.iteration:
+        print(f"{folder} had done its {outcome.iteration} iterations before; train on with --iterations.")
+        return
+    wrote(folder, f"next: apil evaluate {quote(str(folder))}")

@@ -1,0 +1,82 @@
+"""`apil evaluate` of a run on R2R."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from annotated_types import Ge, Le
+
+from apil.errors import unknown_name
+from apil.settings.record import Count, Says, Text, record
+
+if TYPE_CHECKING:
+    from apil.runs.evaluation import Measured, Progress
+
+
+@record
+class R2REvaluationArguments:
+    """Options of an evaluation on R2R."""
+
+    episodes: Count | None = None
+    """The first of the split, alone and as many again with help; all if not given."""
+    split: Text = "val_unseen"
+    """val_unseen, val_seen, train or held_out."""
+    sample: bool = False
+    """Sample actions from the mean policy, the paper's way, instead of taking the likeliest."""
+    shuffle: bool = False
+    """Give each episode another's instruction, to see what the language is worth."""
+    draw: Annotated[int, Ge(0), Le(100_000), Says("give the number of episodes to draw")] = 0
+    """Draw the first so many episodes as maps into the run folder."""
+    data: Text = ""
+    """Where the data are now, if not where the run found them."""
+
+
+class R2REvaluation:
+    """The facet `evaluation` of R2R: a whole split, by the measures of R2R."""
+
+    arguments: type = R2REvaluationArguments
+
+    def measure(self, folder: Path, given: Mapping[str, Any], progress: Progress) -> Measured:
+        """Measures the agent on a split."""
+        from apil.r2r.navigation import evaluate_split
+        from apil.r2r.options import OPTIONS
+        from apil.r2r.routes import draw_first
+        from apil.runs.evaluation import Measured
+        from apil.runs.folder import load_config, load_run
+
+        wanted = R2REvaluationArguments(**given)
+        settings = load_config(folder)
+        options = {**settings.task.options, "data": wanted.data or settings.task.options.get("data", "")}
+        task = OPTIONS.make(options)
+        if wanted.split not in task.splits:
+            raise unknown_name("split", wanted.split, task.splits)
+        _, agents = load_run(folder, options=options)
+        every = len(task.of_split(wanted.split).episodes)
+        total = min(every, wanted.episodes or every)
+        result = evaluate_split(
+            agents,
+            wanted.split,
+            greedy=not wanted.sample,
+            limit=wanted.episodes,
+            shuffle=wanted.shuffle,
+            progress=lambda done: progress(done, 2 * total),
+        )
+        # Only one that takes the likeliest actions in the whole split has the split's plain name.
+        name = wanted.split + "-shuffled" * wanted.shuffle + "-sampled" * wanted.sample
+        file = f"evaluation-{name}.json" if total == every else f"evaluation-{name}-first-{total}.json"
+        notes: tuple[str, ...] = ()
+        if wanted.draw:
+            walked = task.of_split(wanted.split)
+            walked = walked.shuffled() if wanted.shuffle else walked
+            maps = folder / "maps"
+            drawn = draw_first(
+                settings, agents, walked, maps, wanted.draw, greedy=not wanted.sample, limit=wanted.episodes
+            )
+            notes = (f"Wrote {len(drawn) // 2} maps into {maps}",)
+        title = f"R2R {wanted.split}, taught by {settings.teachers.name}, query policy {settings.query.name}"
+        return Measured(file, result, {title: result}, notes)
+
+
+EVALUATION = R2REvaluation()

@@ -1,0 +1,165 @@
+"""What can be set of R2R: its data, what the agent sees, its sizes, and presets of all of them. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from annotated_types import Ge, Le
+
+from apil.errors import ApilError, unknown_name
+from apil.settings.record import Distance, Option, Rate, Says, Size, Text, Whole, described, record
+from apil.tasks.options import Resolved
+
+if TYPE_CHECKING:
+    from apil.r2r.task import R2R
+
+FEATURES = ("geometry", "captions", "objects", "rooms", "images")
+"""What an agent can see; geometry it always sees."""
+_Layers = Annotated[int, Ge(1), Le(100), Says("give a whole number from 1 to 100")]
+
+
+@record
+class InstructionSizes:
+    """Sizes of the state encoder; the defaults are those of the desk preset."""
+
+    width: Annotated[int, Ge(1), Le(16_384), Says("give a whole number from 1 to 16,384")] = 128
+    """d, of every token, candidate and state."""
+    text_layers: _Layers = 1
+    """Of the encoder of instructions; it has none where a language model has read them."""
+    step_layers: _Layers = 2
+    """Of the decoder over the steps of an episode."""
+    heads: _Layers = 4
+    """Of attention; divides the width."""
+    words: Size = 64
+    """Longer instructions are cut."""
+    branch_dropout: Rate = 0.0
+    """Of the branches of the transformer, in learning."""
+    word_dropout: Rate = 0.1
+    """Of words of the instruction, in learning."""
+    shown_dropout: Rate = 0.2
+    """Of the words that are shown, in learning: so that it is not learned what a house looks like."""
+    view_dropout: Rate = 0.1
+    """Of the vectors of directions, in learning."""
+    mirror: Rate = 0.5
+    """The share of the episodes that are learned from in a mirror: left and right change places, in what is seen and
+    in what is read."""
+    distance_weight: Distance = 0.2
+    """Of the distance that the teachers give, predicted from the state by squared error (in tens of metres), in the
+    policy's loss; 0 for none."""
+    features: Text = "captions,objects,rooms"
+    """What the agent sees beside the geometry of exits: some of captions, objects, rooms, images, joined by commas; or
+    geometry. What the data lack is left out unless it was asked for."""
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads:
+            raise ApilError(f"width {self.width} is not a multiple of heads {self.heads}: choose one that is.")
+        for name in self.features.split(","):
+            if name not in FEATURES:
+                raise ApilError(f"There is no feature '{name}': give some of {', '.join(FEATURES)}, joined by commas.")
+
+
+@record
+class R2RArguments(InstructionSizes):
+    """All that can be given for R2R."""
+
+    data: Text = ""
+    """The folder or file made by `apil data r2r` or `apil data houses`; generated houses if not given."""
+    preset: Literal["desk", "paper"] = "desk"
+    """Sizes and length of a run, for a desk (minutes) or the paper's."""
+    reading: Literal["closer", "literal"] = "closer"
+    """Reference actions also come closer to the goal, or the paper's words taken literally."""
+    held_out: Whole = 0
+    """Train scans that are kept out of training, as the split held_out, to choose hyperparameters on."""
+    horizon: Annotated[int, Ge(1), Le(1000), Says("give a number of steps from 1 to 1000")] = 10
+    """Steps after which an episode ends."""
+
+
+_USUAL_PLACE = "data/r2r"
+_PLACE = ("data", "horizon", "reading", "held_out")
+_TASK = (*_PLACE, "digest")
+
+
+class R2ROptions:
+    """The facet `options` of R2R."""
+
+    arguments: type = R2RArguments
+
+    def resolve(self, given: Mapping[str, Any]) -> Resolved:
+        """The preset, what was given, and a digest of the data that guards against others on resume."""
+        from apil.r2r.task import R2R
+
+        all_of_it = R2RArguments(**given)
+        settings, sizes = PRESETS[all_of_it.preset]
+        place: dict[str, Any] = {name: getattr(all_of_it, name) for name in _PLACE}
+        typed = {name: value for name, value in given.items() if name not in (*_PLACE, "preset")}
+        encoder = {**sizes, "features": all_of_it.features, **typed}
+        InstructionSizes(**encoder)
+        world = R2R(**place).world
+        if "features" in given:
+            _check_features(all_of_it.features, world.features)
+        notice = "No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md."
+        options = {**place, "digest": world.digest, **encoder}
+        return Resolved(options, settings, "" if all_of_it.data else notice)
+
+    def identity(self, options: Mapping[str, Option]) -> Mapping[str, Option]:
+        """With the digest of the data in the place of where they lie."""
+        return {**options, "data": _USUAL_PLACE} if options.get("digest") else options
+
+    def make(self, options: Mapping[str, Option]) -> R2R:
+        """The task."""
+        from apil.r2r.task import R2R
+
+        sizes_of(options)
+        place: dict[str, Any] = {name: value for name, value in options.items() if name in _TASK}
+        R2RArguments(**{name: value for name, value in place.items() if name != "digest"})
+        return R2R(**place)
+
+
+OPTIONS = R2ROptions()
+
+
+def sizes_of(options: Mapping[str, Option]) -> InstructionSizes:
+    """The sizes of the state encoder among the saved options of a run."""
+    known = set(described(InstructionSizes))
+    for name in options:
+        if name not in (*known, *_TASK):
+            raise unknown_name("option of the task 'r2r'", name, (*known, *_TASK))
+    sizes: dict[str, Any] = {name: value for name, value in options.items() if name in known}
+    return InstructionSizes(**sizes)
+
+
+def _check_features(typed: str, there: tuple[str, ...]) -> None:
+    """Refuses a feature that was asked for by name and that the data lack."""
+    for name in typed.split(","):
+        if name not in ("geometry", *there):
+            how = "with --image-features" if name == "images" else f"files with {name} (docs/guide/r2r.md)"
+            raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
+
+
+_DESK = {
+    "iterations": 1000,
+    "learning_rate": 3e-3,
+    "optimizer": "muon",
+    "hidden": 256,
+    "persona": 32,
+    "warmup": 50,
+    "clip": 1.0,
+    "average": 0.995,
+}
+_PAPER = {
+    "iterations": 100_000,
+    "learning_rate": 1e-4,
+    "hidden": 512,
+    "persona": 256,
+    "warmup": 1000,
+    "clip": 1.0,
+    "average": 0.999,
+}
+PRESETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "desk": (_DESK, {}),
+    "paper": (_PAPER, {"width": 512, "heads": 8, "text_layers": 2, "words": 80}),
+}
+"""Settings of a run, and sizes that differ from their defaults. desk: a run fits 15 minutes of one core. paper: the
+sizes, rate and iterations of the paper's appendix; where it is silent (width and depth of the transformer) those of
+HANNA."""

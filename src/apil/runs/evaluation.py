@@ -1,0 +1,79 @@
+"""`apil evaluate`: what a trained agent can do, as its task measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from apil.settings.record import Count, record
+from apil.tasks import TASKS
+
+Progress = Callable[[int, int], None]
+"""Episodes done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What an evaluation found."""
+
+    file: str
+    """The name of its JSON file in the run folder."""
+    result: Mapping[str, Any]
+    """What goes into the file."""
+    tables: Mapping[str, Mapping[str, Any]]
+    """What is shown, by title."""
+    notes: tuple[str, ...] = ()
+    """Lines for the user."""
+
+
+class Evaluation(Protocol):
+    """The facet `evaluation` of a task: how a trained agent is measured."""
+
+    arguments: type
+    """A record of its options. Importing it must not import torch."""
+
+    def measure(self, folder: Path, given: Mapping[str, Any], progress: Progress) -> Measured:
+        """Measures the agent of a run folder; `given` are options by name."""
+
+
+@record
+class PlainArguments:
+    """Options of a plain evaluation."""
+
+    episodes: Count = 1000
+    """Alone, and as many again with help."""
+
+
+class PlainEvaluation:
+    """Alone and with help, and what the agent knows about its teachers."""
+
+    arguments: type = PlainArguments
+
+    def measure(self, folder: Path, given: Mapping[str, Any], progress: Progress) -> Measured:
+        """Measures a run."""
+        from apil.learning.evaluate import evaluate
+        from apil.learning.fidelity import teacher_models
+        from apil.runs.checkpoint import load_checkpoint
+        from apil.runs.folder import load_run
+
+        episodes = PlainArguments(**given).episodes
+        settings, agents = load_run(folder)
+        found = evaluate(agents, episodes, lambda done: progress(done, 2 * episodes))[0]
+        model = teacher_models(agents, min(200, episodes))[0]
+        done = load_checkpoint(folder, settings)
+        result = {"iteration": done.iteration if done else 0, **found}
+        title = f"{settings.task.name}, taught by {settings.teachers.name}, query policy {settings.query.name}"
+        known = {name: value for name, value in model.items() if isinstance(value, float)}
+        tables = {title: result, "Does the agent know its teachers? (divergences in bits)": known}
+        return Measured("evaluation.json", {**result, "teacher_model": model}, tables)
+
+
+_PLAIN = PlainEvaluation()
+
+
+def evaluation_of(task: str) -> Evaluation:
+    """How agents are measured on a task; the plain way where the task is not known by its name."""
+    own: Evaluation | None = TASKS.facet(task, "evaluation") if task in TASKS.names() else None
+    return _PLAIN if own is None else own

@@ -1,0 +1,82 @@
+"""From what was typed to the settings of a run: every open one filled in, what does not apply refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apil.errors import ApilError
+from apil.learning.build import require_threshold
+from apil.query import QUERY_POLICIES, needs_threshold
+from apil.runs.calibration import Calibration, threshold_of
+from apil.settings import RunSettings
+from apil.settings.record import described, spelled
+from apil.settings.run import LEAVES, leaf_of
+from apil.tasks.options import Resolved, options_of
+from apil.tasks.protocol import Task
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The settings of a run, and the task that was made to find them."""
+
+    settings: RunSettings
+    task: Task[Any]
+    notice: str = ""
+    """A line for the user."""
+
+
+def resolve(
+    task: str | Task[Any],
+    teacher: str,
+    query: str,
+    given: Mapping[str, Any],
+    calibration: Calibration,
+    shared_by: Sequence[str] = (),
+) -> Resolution:
+    """The settings of a run from those that were given by their typed names, the task's own among them.
+
+    What was not given comes from the task's presets, from the task itself (batch, epsilon), from the calibration (a
+    threshold) or is the default. `shared_by` are the query policies that share these settings; `query` alone if none.
+    """
+    _refuse_idle([QUERY_POLICIES.check(name) for name in shared_by or (query,)], given)
+    settings = {name: value for name, value in given.items() if name in LEAVES and name != "options"}
+    typed = {name: value for name, value in given.items() if name not in LEAVES} | dict(given.get("options", {}))
+    if isinstance(task, str):
+        parts = _of_task(task, typed)
+        made = options_of(task).make(parts.options)
+        name = task
+    else:
+        for option in typed:
+            leaf_of(option)
+        parts, made, name = Resolved({}), task, task.name
+    open_ones: dict[str, Any] = {"batch": made.batch, "epsilon": made.success_distance, **parts.settings}
+    if settings.get("threshold") is None and settings.get("budget") is None:
+        open_ones["threshold"] = threshold_of(calibration, name, query)
+    run = RunSettings.of(name, teacher, query, **{**open_ones, "options": parts.options, **settings})
+    require_threshold(name, query, run.query.threshold, run.query.budget)
+    return Resolution(run, made, parts.notice)
+
+
+def _of_task(task: str, typed: Mapping[str, Any]) -> Resolved:
+    """The options of a task; one that it does not have is refused."""
+    options = options_of(task)
+    known = described(options.arguments)
+    for name in typed:
+        if name not in known:
+            own = f"its own are {', '.join(map(spelled, known))}" if known else "it has none of its own"
+            raise ApilError(f"{spelled(name)} is no setting of the task '{task}' ({own}) nor of a run: leave it out.")
+    return options.resolve(typed)
+
+
+def _refuse_idle(queries: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Refuses a setting that would do nothing for any of the query policies."""
+    if given.get("threshold") is not None and not any(map(needs_threshold, queries)):
+        raise ApilError(f"'{queries[0]}' has no threshold: leave it out, or use another query policy.")
+    for name in ("sigma", "epsilon", "gap"):
+        used = (name in QUERY_POLICIES.trait(q, "settings", ()) or QUERY_POLICIES.entry(q).own for q in queries)
+        if name in given and not any(used):
+            raise ApilError(f"{name} is a setting of apil, and the query policy is {', '.join(queries)}: leave it out.")
+    if "samples" in given and given.get("expectation") != "monte-carlo":
+        raise ApilError("samples are drawn with the expectation monte-carlo only: give that too, or leave them out.")

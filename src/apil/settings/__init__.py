@@ -1,0 +1,12 @@
+"""Settings as nested typed records."""
+
+from apil.settings.run import (
+    LearnerSettings,
+    ModelSettings,
+    QuerySettings,
+    RunSettings,
+    TaskSettings,
+    TeacherSettings,
+)
+
+__all__ = ["LearnerSettings", "ModelSettings", "QuerySettings", "RunSettings", "TaskSettings", "TeacherSettings"]

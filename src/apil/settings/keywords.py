@@ -1,0 +1,41 @@
+"""The settings of a run as typed keywords of `apil.train`. Made by apil.settings.generate; do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypedDict
+
+from apil.settings.record import Option
+
+
+class RunKeywords(TypedDict, total=False):
+    """Every setting of a run but its task, teacher and query policy; see `apil train --help`."""
+
+    options: Mapping[str, Option]
+    weights: tuple[float, ...] | None
+    selection: Literal["episode", "query"] | None
+    teacher_deadline: float | None
+    on_teacher_error: Literal["stop", "skip"]
+    threshold: float | None
+    budget: float | None
+    sigma: float
+    epsilon: float
+    gap: float | Literal["estimate"]
+    query_options: Mapping[str, Option]
+    hidden: int
+    persona: int
+    dropout: float
+    models: int
+    expectation: Literal["monte-carlo", "exact"]
+    samples: int
+    batch: int
+    learning_rate: float
+    optimizer: Literal["adam", "muon"]
+    warmup: int
+    clip: float
+    average: float
+    seed: int
+    iterations: int
+    log_every: int
+    save_every: int
+    answers: bool

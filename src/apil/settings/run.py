@@ -1,0 +1,303 @@
+"""The settings of a run: nested records, from which the command line, files, keywords and stacks are derived.
+
+A setting is added by one field here. Each has one name wherever it is typed: as an option of the command line, in
+TOML, as a keyword. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Any, Literal
+
+from annotated_types import Gt, Le
+
+from apil.errors import ApilError, unknown_name
+from apil.settings.record import (
+    Above,
+    Count,
+    Distance,
+    FromList,
+    Options,
+    Rate,
+    Says,
+    Seed,
+    Share,
+    Size,
+    Text,
+    Whole,
+    default_of,
+    described,
+    record,
+    shown,
+)
+
+SCHEMA = 2
+"""Of run folders; raised when an older apil could not read a newer one."""
+
+Expectation = Literal["monte-carlo", "exact"]
+
+
+class Typed(str):
+    """The name under which a setting is typed, where it is not that of its field."""
+
+    __slots__ = ()
+
+
+class PerRun:
+    """Marks a setting that may differ between the runs of a stack. All others must be equal."""
+
+
+@record
+class TaskSettings:
+    """Where the agent lives."""
+
+    name: Annotated[Text, Typed("task")]
+    """See `apil list`."""
+    options: Annotated[Options, Typed("options")] = field(default_factory=dict, hash=False)
+    """Settings of the task itself, by name."""
+
+
+@record
+class TeacherSettings:
+    """Who answers."""
+
+    name: Annotated[Text, Typed("teacher"), PerRun]
+    """A name from `apil list`, or members joined by '+', for example first+last+uniform."""
+    weights: Annotated[tuple[float, ...] | None, FromList, PerRun, Says("give a probability for each member")] = None
+    """Probability of each member of the committee; equal if not given."""
+    selection: Annotated[Literal["episode", "query"] | None, PerRun] = None
+    """A member is drawn for each episode or for each query; the committee's own rule if not given."""
+    deadline: Annotated[Above | None, Typed("teacher_deadline")] = None
+    """Seconds a teacher has for one batch of answers; no limit if not given."""
+    on_error: Annotated[Literal["stop", "skip"], Typed("on_teacher_error")] = "stop"
+    """What to do about a teacher that fails, hangs or answers nonsense: stop the run, or skip the question."""
+
+
+@record
+class QuerySettings:
+    """When to ask."""
+
+    name: Annotated[Text, Typed("query"), PerRun]
+    """See `apil list`."""
+    threshold: Annotated[Distance | None, PerRun] = None
+    """The rule's threshold, or the probability of `random`; the calibrated one if not given."""
+    budget: Annotated[Share | None, PerRun] = None
+    """The share of steps to ask on, for example 0.1, in place of a threshold."""
+    sigma: Annotated[float, Gt(1), Le(1e6), Says("progress needs a factor above 1, at most 1e6")] = 2.0
+    """APIL: progress means that the distance shrinks by this factor."""
+    epsilon: Distance = 0.0
+    """APIL: a final distance up to this is a good end; the task's own if not given."""
+    gap: Distance | Literal["estimate"] = 0.0
+    """APIL: d*_T, the final distance of an agent that always follows the teachers, subtracted from every distance;
+    `estimate` takes the mean over the training episodes in which they were followed at every step."""
+    options: Annotated[Options, Typed("query_options"), PerRun] = field(default_factory=dict, hash=False)
+    """Settings of the rule itself, by name."""
+
+    def __post_init__(self) -> None:
+        if self.name in ("random", "errpred") and self.threshold is not None and self.threshold > 1:
+            raise ApilError(f"threshold is {self.threshold:g}: for {self.name} it is a probability, from 0 to 1.")
+        if self.budget is not None and self.threshold is not None:
+            raise ApilError("A query policy has a threshold or a budget, not both: leave one out.")
+
+
+@record
+class ModelSettings:
+    """What is learned; the defaults are the sizes of the paper's appendix for GRID."""
+
+    hidden: Size = 100
+    """Units of the hidden layer of every network."""
+    persona: Size = 50
+    """Length of a persona vector."""
+    dropout: Rate = 0.2
+    """Rate at the input of the policy."""
+    models: Size = 10
+    """N2: dropout masks, the models that vote."""
+    expectation: Annotated[Expectation, PerRun] = "exact"
+    """How the expectation over identities is taken: a sum over all teachers, or the paper's samples."""
+    samples: Annotated[Size, PerRun] = 5
+    """N1: identities drawn for each model under monte-carlo."""
+
+    @property
+    def drawn(self) -> int:
+        """N1, or 0 for the exact expectation over identities."""
+        return self.samples if self.expectation == "monte-carlo" else 0
+
+
+@record
+class LearnerSettings:
+    """How it is learned."""
+
+    batch: Size = 1
+    """Episodes in an iteration; the task's own number if not given."""
+    learning_rate: Above = 1e-3
+    """Of every part."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """Of the policy: Adam (Kingma and Ba 2015), or Muon (Jordan et al. 2024) for the matrices of its layers."""
+    warmup: Whole = 0
+    """Linear warm-up steps, then constant."""
+    clip: Distance = 0.0
+    """The policy's gradient is clipped to this length; 0 for never."""
+    average: Rate = 0.0
+    """Decay of the moving average of the weights, which acts in evaluation; 0 for none."""
+
+
+@record
+class RunSettings:
+    """Everything that determines a run. The same settings on the same machine give the same bytes."""
+
+    task: TaskSettings
+    teachers: TeacherSettings
+    query: QuerySettings
+    model: ModelSettings = field(default_factory=ModelSettings)
+    learner: LearnerSettings = field(default_factory=LearnerSettings)
+    seed: Annotated[Seed, PerRun] = 0
+    """The run's randomness, all of it."""
+    iterations: Count = 1000
+    """Batches of episodes, one update each. Can be raised with --resume."""
+    log_every: Count = 20
+    """Iterations between two rows of metrics."""
+    save_every: Annotated[Count, PerRun] = 200
+    """Iterations between two checkpoints."""
+    answers: bool = True
+    """Write every question and answer to answers.jsonl; a resumed run never asks them again."""
+
+    @staticmethod
+    def of(task: str, teacher: str, query: str, **settings: Any) -> RunSettings:
+        """The settings of a run by their typed names; what is not given has its default."""
+        return _nested({"task": task, "teacher": teacher, "query": query, **settings})
+
+    def changed(self, **settings: Any) -> RunSettings:
+        """The same with other values, by their typed names; checked."""
+        groups: dict[str, dict[str, Any]] = {}
+        for name, value in settings.items():
+            leaf = leaf_of(name)
+            groups.setdefault(leaf.group, {})[leaf.field] = value
+        own = groups.pop("", {})
+        return replace(self, **{group: replace(getattr(self, group), **new) for group, new in groups.items()}, **own)
+
+    def value(self, name: str) -> Any:
+        """A setting by its typed name."""
+        leaf = leaf_of(name)
+        return getattr(getattr(self, leaf.group) if leaf.group else self, leaf.field)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings by their typed names."""
+        return {name: self.value(name) for name in LEAVES}
+
+    def shape(self) -> tuple[Any, ...]:
+        """What runs of one stack have in common."""
+        return tuple(_frozen(self.value(name)) for name, leaf in LEAVES.items() if not leaf.per_run)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain nested values for a JSON file."""
+        groups = {
+            part.name: {own.name: getattr(getattr(self, part.name), own.name) for own in fields(_GROUPS[part.name])}
+            if part.name in _GROUPS
+            else getattr(self, part.name)
+            for part in fields(RunSettings)
+        }
+        return {"schema": SCHEMA, **groups}
+
+    @staticmethod
+    def from_json(values: Mapping[str, Any]) -> RunSettings:
+        """The settings back from `to_json`, or from the flat form of schema 1."""
+        values = dict(values)
+        schema = values.pop("schema", None)
+        if type(schema) is not int or not 1 <= schema <= SCHEMA:
+            newer = type(schema) is int and schema > SCHEMA
+            remedy = f"a newer apil (schema {schema}): upgrade apil" if newer else "something else: use another folder"
+            raise ApilError(f"The run's config was written by {remedy}.")
+        try:
+            return _nested(values if schema == 1 else _flattened(values))
+        except ApilError as error:
+            raise ApilError(f"Not a run's config: {error} Restore it or use another folder.") from None
+
+    def identity(self) -> dict[str, Any]:
+        """What names a run in folders and checkpoints: the flat form of schema 1, so that older ones stay valid.
+
+        A setting that schema 1 did not have must be left out here where it has its default.
+        """
+        known = self.flat()
+        unset = [name for name in ("budget", "query_options") if not known[name]]
+        if self.learner.optimizer == "adam":
+            unset.append("optimizer")
+        return {"schema": 1, **{name: value for name, value in known.items() if name not in unset}}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A single setting: where it is, and what is said about it."""
+
+    group: str
+    """The field of `RunSettings` that holds its record; '' for one of its own."""
+    field: str
+    annotation: Any
+    default: Any
+    """`dataclasses.MISSING` where it has to be given."""
+    help: str
+    per_run: bool
+
+
+_GROUPS: dict[str, type] = {
+    "task": TaskSettings,
+    "teachers": TeacherSettings,
+    "query": QuerySettings,
+    "model": ModelSettings,
+    "learner": LearnerSettings,
+}
+
+
+def _leaves() -> dict[str, Leaf]:
+    found: dict[str, Leaf] = {}
+    for group, cls in (*_GROUPS.items(), ("", RunSettings)):
+        for name, info in described(cls).items():
+            if group or name not in _GROUPS:
+                typed = next((str(mark) for mark in info.metadata if isinstance(mark, Typed)), name)
+                assert typed not in found, f"two settings are typed as {typed}"
+                help_text = " ".join((info.description or "").split())
+                annotation = Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation
+                found[typed] = Leaf(group, name, annotation, default_of(info), help_text, PerRun in info.metadata)
+    return found
+
+
+LEAVES = _leaves()
+"""Every setting by its typed name, in the order of the records."""
+
+
+def leaf_of(name: str) -> Leaf:
+    """A setting by its typed name; an error with the nearest match if there is none."""
+    if name not in LEAVES:
+        raise unknown_name("setting", name, LEAVES)
+    return LEAVES[name]
+
+
+def _nested(values: Mapping[str, Any]) -> RunSettings:
+    """The records, from values by typed names."""
+    groups: dict[str, dict[str, Any]] = {group: {} for group in (*_GROUPS, "")}
+    for name, value in values.items():
+        leaf = leaf_of(name)
+        groups[leaf.group][leaf.field] = value
+    for name in ("task", "teacher", "query"):
+        if name not in values:
+            raise ApilError(f"the setting {name} is missing.")
+    own = groups.pop("")
+    return RunSettings(**{group: _GROUPS[group](**given) for group, given in groups.items()}, **own)
+
+
+def _flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by typed names, from nested ones; anything else than these is refused."""
+    flat: dict[str, Any] = {}
+    places = {(leaf.group, leaf.field): name for name, leaf in LEAVES.items()}
+    for group, inside in values.items():
+        nested = inside.items() if group in _GROUPS and isinstance(inside, dict) else [(group, inside)]
+        for own, value in nested:
+            place = (group if group in _GROUPS else "", own)
+            if place not in places:
+                raise ApilError(f"unknown setting {shown(own)}.")
+            flat[places[place]] = value
+    return flat
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(sorted(value.items())) if isinstance(value, Mapping) else value

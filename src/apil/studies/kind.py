@@ -1,0 +1,134 @@
+"""What is particular about a study on a task: the facet `study` that a task may bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from apil.learning.collect import Agents
+from apil.learning.evaluate import evaluate
+from apil.learning.trainer import Trainer
+from apil.query import study_policies
+from apil.runs.calibration import threshold_of
+from apil.settings import RunSettings
+from apil.studies.facets import NoArguments
+from apil.studies.plan import Cell, plan
+from apil.tasks import TASKS
+
+Look = Callable[[Trainer], None]
+"""Called after every iteration of a run in training."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a study of a task was asked for."""
+
+    base: RunSettings
+    """What all runs share."""
+    teachers: tuple[str, ...]
+    queries: tuple[str, ...]
+    seeds: int
+    episodes: int
+    """Of evaluation, for each run; 0 for all that a task has."""
+    workers: int
+    out: Path
+    calibration: Mapping[str, Any]
+    """Thresholds by query policy, with how each was found."""
+    budget: float | None
+    so_far: bool
+    """Nothing is trained: the report is of the runs that are finished."""
+    options: Mapping[str, Any]
+    """Of the study itself: those of `StudyKind.arguments`."""
+
+
+class StudyKind(Protocol):
+    """How rules are compared on a task."""
+
+    arguments: type
+    """A record of options of the study itself. Importing it must not import torch."""
+    seeds: int
+    """Runs of each query policy with each teacher, unless given."""
+    episodes: int
+    """Of evaluation, unless given."""
+    starts: int
+    """Episodes over which the uncertainty of a perfect copy of the teachers is measured."""
+
+    def queries(self) -> tuple[str, ...]:
+        """The query policies that are compared, unless given."""
+
+    def folder(self, task: str, given: Mapping[str, Any]) -> str:
+        """The name of its folder under results/, unless given."""
+
+    def thresholds(self, asked: Asked, progress: Callable[[int, int], None]) -> dict[str, dict[str, Any]]:
+        """Thresholds with how each was found; may search for those that are not known."""
+
+    def plan(self, asked: Asked, thresholds: Mapping[str, float | None]) -> list[Cell]:
+        """The runs."""
+
+    def look(self, folder: Path, settings: RunSettings) -> Look | None:
+        """Looks at an agent in training, noted in the run's folder; None for none."""
+
+    def evaluate(self, agents: Agents, episodes: int) -> list[dict[str, Any]]:
+        """What each trained run can do."""
+
+    def summary(self, runs: Sequence[RunSettings]) -> dict[str, Any]:
+        """What it adds to the top level of summary.json."""
+
+    def examples(self, asked: Asked, cells: Sequence[Cell]) -> None:
+        """Pictures of episodes for the report, written into the study's folder."""
+
+
+class PlainStudy:
+    """A study of a task that brings no facet of its own."""
+
+    arguments: type = NoArguments
+    seeds = 5
+    episodes = 1000
+    starts = 20_000
+
+    def queries(self) -> tuple[str, ...]:
+        """The paper's, two baselines, and every policy from outside apil."""
+        return study_policies()
+
+    def folder(self, task: str, given: Mapping[str, Any]) -> str:
+        """The task's name."""
+        return task
+
+    def thresholds(self, asked: Asked, progress: Callable[[int, int], None]) -> dict[str, dict[str, Any]]:
+        """As calibrated before."""
+        return dict(asked.calibration)
+
+    def plan(self, asked: Asked, thresholds: Mapping[str, float | None]) -> list[Cell]:
+        """Every query policy with every teacher and seed, and the runs of the sampling figure."""
+        return plan(asked.base, asked.teachers, asked.queries, asked.seeds, thresholds, asked.budget)
+
+    def look(self, folder: Path, settings: RunSettings) -> Look | None:
+        """None."""
+        return None
+
+    def evaluate(self, agents: Agents, episodes: int) -> list[dict[str, Any]]:
+        """Alone and with help."""
+        return evaluate(agents, episodes)
+
+    def summary(self, runs: Sequence[RunSettings]) -> dict[str, Any]:
+        """Nothing more."""
+        return {}
+
+    def examples(self, asked: Asked, cells: Sequence[Cell]) -> None:
+        """None."""
+
+
+_PLAIN = PlainStudy()
+
+
+def kind_of(task: str) -> StudyKind:
+    """How rules are compared on a task of that name."""
+    own: StudyKind | None = TASKS.facet(task, "study")
+    return _PLAIN if own is None else own
+
+
+def thresholds_of(found: Mapping[str, Any], task: str, queries: Sequence[str]) -> dict[str, float | None]:
+    """The threshold of each query policy, its default where none was found."""
+    return {query: threshold_of({task: dict(found)}, task, query) for query in queries}

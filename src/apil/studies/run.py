@@ -1,0 +1,194 @@
+"""A study from start to report: of one task by its name, or of what a file describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from apil.errors import ApilError, unknown_name
+from apil.learning.build import committee_of, stackable
+from apil.query import QUERY_POLICIES, needs_threshold
+from apil.runs.calibration import load_calibration
+from apil.runs.files import locked, make_folder
+from apil.runs.resolve import resolve
+from apil.settings.record import described
+from apil.studies.comparison import write_comparison, write_task
+from apil.studies.engine import run_cells, standing, work_of
+from apil.studies.files import own_plan, read_study_file
+from apil.studies.folder import claim_folder
+from apil.studies.kind import Asked, StudyKind, kind_of, thresholds_of
+from apil.studies.options import StudyOptions
+from apil.studies.plan import Cell
+from apil.studies.records import Study, read_study
+from apil.studies.report import build_report
+from apil.studies.summary import write_records
+from apil.tasks import TASKS
+
+Engine = Literal["local"]
+
+
+@dataclass(frozen=True)
+class Reporter:
+    """Where a study reports how it stands; says nothing unless given."""
+
+    line: Callable[[str], None] = lambda text: None
+    """A line for the user."""
+    progress: Callable[[str, int, int], None] = lambda what, done, total: None
+    """What is being done, how much of it is done, and of how much."""
+
+
+SILENT = Reporter()
+
+
+def study(
+    spec: str | Path,
+    *,
+    engine: Engine = "local",
+    out: str | Path | None = None,
+    command: str = "",
+    told: Reporter = SILENT,
+    **given: Any,
+) -> dict[str, Study]:
+    """Compares query policies: trains what is not finished, writes tables, figures and a report.
+
+    `spec` is the name of a task, or a .toml file that describes a study. `given` are the options of a study
+    (`StudyOptions`) and, for a task, settings of its runs by their typed names and options of the task. Finished runs
+    in `out` (results/NAME if not given) are kept. `command` is noted in the folder as the way to make it again.
+    Returns the records of each task by its name.
+    """
+    if engine != "local":
+        raise unknown_name("engine", str(engine), ("local",))
+    own = {name: value for name, value in given.items() if name in described(StudyOptions)}
+    rest = {name: value for name, value in given.items() if name not in own}
+    options = StudyOptions(**own)
+    if str(spec).endswith(".toml"):
+        return _of_file(Path(spec), options, set(own) | set(rest), out, command, told)
+    return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, told)}
+
+
+def _of_task(
+    task: str, options: StudyOptions, given: Mapping[str, Any], out: str | Path | None, command: str, told: Reporter
+) -> Study:
+    kind = kind_of(task)
+    asked = _asked(task, kind, options, given, out, told)
+    claim_folder(asked.out, task, command or f"apil study {task} --out {asked.out}")
+    make_folder(asked.out / "runs")
+    with locked(asked.out):
+        notes = kind.thresholds(asked, lambda done, total: told.progress(f"calibrating on {task}", done, total))
+        thresholds = thresholds_of(notes, task, asked.queries)
+        if asked.so_far:  # a policy whose threshold was not found yet has no runs
+            known = tuple(q for q in asked.queries if thresholds[q] is not None or not needs_threshold(q))
+            asked = replace(asked, queries=known)
+        cells = _run(kind.plan(asked, thresholds), kind, asked.out, asked.episodes, options, told)
+        told.line("Writing tables, figures and the report")
+        write_records(cells, asked.out, {query: notes[query] for query in asked.queries if query in notes})
+        kind.examples(asked, cells)
+        build_report(asked.out, options.workers)
+    return read_study(asked.out)
+
+
+def _asked(
+    task: str, kind: StudyKind, options: StudyOptions, given: Mapping[str, Any], out: str | Path | None, told: Reporter
+) -> Asked:
+    """What was asked for, with what was left open filled in."""
+    own = {name: value for name, value in given.items() if name in described(kind.arguments)}
+    kind.arguments(**own)
+    if options.budget is not None and not stackable(task):
+        raise ApilError(f"--budget does not go with a study of '{task}', whose rules have thresholds: leave it out.")
+    queries = tuple(dict.fromkeys(QUERY_POLICIES.check(query) for query in options.queries or kind.queries()))
+    teachers = tuple(dict.fromkeys(options.teachers))
+    if not teachers:
+        raise ApilError("A study needs at least one teacher: see `apil list`.")
+    calibration = load_calibration(options.calibration)
+    shared = {name: value for name, value in given.items() if name not in own}
+    for name in ("seed", "threshold", "weights", "selection", "query_options"):
+        if name in shared:
+            raise ApilError(f"{name} does not go with a study of several: leave it out, or write a study file.")
+    found = resolve(task, teachers[0], "never", {"answers": False, **shared}, calibration, shared_by=queries)
+    if found.notice:
+        told.line(found.notice)
+    for teacher in teachers:
+        committee_of(found.settings.changed(teacher=teacher))
+    episodes = kind.episodes if options.episodes is None else options.episodes
+    if episodes < 1 and kind.episodes:
+        raise ApilError(f"episodes is {episodes}: give a whole number from 1 up.")
+    return Asked(
+        base=found.settings,
+        teachers=teachers,
+        queries=queries,
+        seeds=options.seeds or kind.seeds,
+        episodes=episodes,
+        workers=options.workers,
+        out=Path(out) if out is not None else Path("results") / kind.folder(task, given),
+        calibration=calibration.get(task, {}),
+        budget=options.budget,
+        so_far=options.so_far,
+        options=own,
+    )
+
+
+def _of_file(
+    path: Path, options: StudyOptions, given: set[str], out: str | Path | None, command: str, told: Reporter
+) -> dict[str, Study]:
+    for name in sorted(given - {"workers", "keep_old", "calibration"}):
+        raise ApilError(f"{name.replace('_', '-')} does not go with a study file: leave it out, or set it in {path}.")
+    wanted = read_study_file(path)
+    calibration = load_calibration(options.calibration)
+    cells = {task.label: own_plan(wanted, task, calibration, path) for task in wanted.tasks}
+    folder = Path(out) if out is not None else Path("results") / path.stem
+    command = command or f"apil study {path} --out {folder}"
+    claim_folder(folder, path.stem, command)
+    with locked(folder):
+        found = {}
+        for task in wanted.tasks:
+            inside = folder / task.label
+            claim_folder(inside, task.label, command)
+            make_folder(inside / "runs")
+            _run(cells[task.label], kind_of(task.name), inside, wanted.episodes, options, told)
+            told.line("Writing tables, figures and the report")
+            found[task.label] = write_task(wanted, cells[task.label], inside, options.workers)
+        write_comparison(wanted, found, folder, path.stem)
+    return {task.label: read_study(folder / task.label) for task in wanted.tasks}
+
+
+def _run(
+    wanted: Sequence[Cell], kind: StudyKind, out: Path, episodes: int, options: StudyOptions, told: Reporter
+) -> list[Cell]:
+    """Runs what is not finished of a study; returns the runs to report of."""
+    once: dict[str, Cell] = {}
+    for cell in wanted:  # one run may serve two policies
+        once.setdefault(cell.folder, cell)
+    cells = list(once.values())
+    now = standing(cells, out / "runs", episodes)
+    if now.other_code and not options.keep_old:
+        raise ApilError(
+            f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code or versions than these "
+            f"({now.other_code[0].folder}, ...): remove them, choose another --out, or mix them with --keep-old."
+        )
+    if now.spent and not options.so_far:
+        raise ApilError(
+            f"{len(now.spent)} finished runs in {out / 'runs'} were evaluated over other --episodes, and their weights "
+            f"are gone ({now.spent[0].folder}, ...): give --episodes as before, choose another --out, or remove them."
+        )
+    if options.so_far:
+        told.line(f"{len(now.finished)} of {len(cells)} runs in {out / 'runs'} are finished")
+        if not now.finished:
+            raise ApilError(f"No run in {out / 'runs'} is finished: leave --so-far out to make them.")
+        finished = {cell.folder for cell in now.finished}
+        return [cell for cell in wanted if cell.folder in finished]
+    for text in now.lines(cells, out / "runs"):
+        told.line(text)
+    done, total = 0, max(1, work_of(now.todo))
+    what = f"study {cells[0].config.task.name}"
+
+    def advance(units: int) -> None:
+        nonlocal done
+        done += units
+        told.progress(what, done, total)
+
+    told.progress(what, 0, total)
+    run_cells(now.todo, out / "runs", episodes, options.workers, advance)
+    told.progress(what, total, total)
+    return list(wanted)
