@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import torch
 
 from apil.learning.build import configure_torch
-from apil.model.persona import ModelSizes, PersonaModel
+from apil.model.persona import PersonaModel
 from apil.rng import Streams
+from apil.settings import ModelSettings
 from apil.tasks.grid import Grid
 
 TEACHERS = (2, 10, 100, 1000, 10_000)
@@ -46,7 +47,7 @@ class Case:
             actions=grid.actions,
             teachers=self.teachers,
             samples=[self.samples],
-            sizes=ModelSizes(models=self.models),
+            sizes=ModelSettings(models=self.models),
         )
         self._horizon = grid.horizon
         self._seen = grid.observe(grid.reset(streams.draws("task", 0), 1))

@@ -20,11 +20,11 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from apil.settings import RunSettings
 from apil.learning.build import configure_torch
 from apil.query import QUERY_POLICIES
 from apil.runs.calibration import load_calibration, threshold_of
 from apil.runs.train import resume_run, start_run
+from apil.settings import RunSettings
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 

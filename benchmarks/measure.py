@@ -12,10 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from apil.settings import RunSettings
 from apil.learning.build import configure_torch
 from apil.learning.trainer import Trainer
 from apil.model.persona import PersonaModel
+from apil.settings import RunSettings
 from plain import PlainDagger
 
 HORIZON = 8

@@ -18,16 +18,16 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from apil.settings import RunSettings
 from apil.learning.build import build, configure_torch
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.r2r.navigation import evaluate_split, tours
-from apil.r2r.presets import PRESETS
+from apil.r2r.options import PRESETS
 from apil.r2r.task import R2R
 from apil.r2r.world import World
 from apil.runs.folder import load_run
 from apil.runs.train import start_run
+from apil.settings import RunSettings
 from plain_r2r import PlainR2R
 
 WARM_UP = 3

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.nn import StackedAdam, mlp
 from apil.r2r.instruction import InstructionModel
@@ -36,6 +35,7 @@ from apil.r2r.transformer import (
     packed_keys_values,
 )
 from apil.rng import Draws, race
+from apil.settings import RunSettings
 from apil.types import Observation
 from apil.uncertainty import split_entropy
 

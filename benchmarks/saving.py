@@ -18,12 +18,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from apil.settings import RunSettings
 from apil.learning.ask import Guard
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBooks
 from apil.runs.train import start_run
 from apil.runs.writer import Record
+from apil.settings import RunSettings
 from apil.tasks import TASKS
 
 

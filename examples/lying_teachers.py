@@ -14,16 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import apil
-from apil.settings import RunSettings
 from apil.learning.evaluate import evaluate
 from apil.learning.trainer import Trainer
+from apil.settings import RunSettings
 from apil.teachers import TEACHERS, NoisyDistance
 from apil.teachers.committee import teacher
 

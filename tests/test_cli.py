@@ -14,10 +14,11 @@ import pytest
 from made_up_r2r import made_up_files, write_folder
 
 from apil.cli import main
-from apil.config import Option, RunSettings
 from apil.query import QUERY_POLICIES
 from apil.r2r.compile import compile_world
 from apil.runs.train import start_run
+from apil.settings import RunSettings
+from apil.settings.record import Option
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 

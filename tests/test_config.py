@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.rng import Streams
+from apil.settings import RunSettings
 
 
 def _config(**settings: Any) -> RunSettings:

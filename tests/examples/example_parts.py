@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from apil.cli.studying import own_study
-from apil.commands import Study
 from apil.query import QUERY_POLICIES
+from apil.studies.run import study
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 
@@ -46,7 +45,7 @@ def tiny_study(name: str, folder: Path) -> Path:
         assert found == 1
     text = re.sub(r"^log_every = .*\n", "", text, flags=re.MULTILINE)
     (folder / f"{name}.toml").write_text(text + "log_every = 2\n")
-    own_study(Study(str(folder / f"{name}.toml"), out=folder / "out", workers=1))
+    study(folder / f"{name}.toml", out=folder / "out", workers=1)
     return folder / "out"
 
 

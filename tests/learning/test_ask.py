@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import Group
 from apil.rng import Draws
+from apil.settings import RunSettings
 from apil.types import Answer, Observation, Reference
 
 Change = Callable[[Answer, Tensor], Answer]
@@ -61,7 +61,13 @@ _FAULTS: dict[str, tuple[Change, str]] = {
 def _agents(change: Change, on_error: str) -> Agents:
     # Only the teacher that hangs needs a deadline; the others are never late, however slow the machine.
     deadline = 0.5 if change is _hangs else None
-    config = RunSettings.of("grid", "detm", "bc", teacher_deadline=deadline, on_teacher_error=on_error)  # type: ignore[arg-type]
+    config = RunSettings.of(
+        "grid",
+        "detm",
+        "bc",
+        teacher_deadline=deadline,
+        on_teacher_error=on_error,
+    )
     agents = build([config])
     group = agents.teachers[0]
     return replace(agents, teachers=[Group(group.runs, group.streams, _Teacher(change), group.name)])

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 import apil
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Acting, Agents, collect
 from apil.query import QUERY_POLICIES
 from apil.query.rules import Coin
 from apil.query.scored import scored
+from apil.settings import RunSettings
 from apil.types import Belief, Episodes
 
 _SIZE = 5

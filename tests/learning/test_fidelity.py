@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apil.settings import RunSettings
 from apil.learning.fidelity import expected_uncertainty, jensen_shannon, teacher_models
 from apil.learning.trainer import Trainer
+from apil.settings import RunSettings
 from apil.tasks.grid import Grid
 from apil.tasks.maze import Maze
 from apil.teachers.committee import committee

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from apil.settings import RunSettings
 from apil.learning.average import Average
 from apil.learning.build import build
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.learning.update import _cut
 from apil.nn import StackedAdam
+from apil.settings import RunSettings
 
 
 def _random(*shape: int, seed: int) -> torch.Tensor:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.learning.evaluate import CHUNK, evaluate
 from apil.learning.metrics import PARTS
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES
+from apil.settings import RunSettings
 
 _THRESHOLDS = {"intrun": 0.1, "extrun": 0.002, "behvun": 0.1, "modlun": 0.002, "errpred": 0.4, "random": 0.3}
 _THRESHOLDS |= {"least-confidence": 0.3, "margin": 0.7, "entropy": 0.5, "variance": 0.001, "rnd": 0.01}

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, collect
@@ -15,6 +14,7 @@ from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.learning.update import Learner
 from apil.query import QUERY_POLICIES
+from apil.settings import RunSettings
 from apil.types import Episodes
 
 Weights = dict[str, torch.Tensor]
@@ -106,4 +106,4 @@ def test_the_identity_loss_does_not_reach_the_policy() -> None:
 
 def test_a_loss_that_is_not_finite_stops_the_run_with_a_remedy() -> None:
     with pytest.raises(ApilError, match=r"is not finite at iteration .*query bc, seed 1.*lower --learning-rate"):
-        Trainer([replace(_config("bc"), learning_rate=1e30, iterations=20)]).train()
+        Trainer([_config("bc").changed(learning_rate=1e9, iterations=20)]).train()

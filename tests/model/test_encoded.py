@@ -6,11 +6,12 @@ import torch
 from torch import nn
 
 from apil.model.encoded import EncodedModel, StateEncoder
-from apil.model.persona import ModelSizes, PersonaModel
+from apil.model.persona import PersonaModel
 from apil.rng import Streams
+from apil.settings import ModelSettings
 from apil.types import Episodes, Uncertainty
 
-SIZES = ModelSizes(hidden=8, persona=4, models=2)
+SIZES = ModelSettings(hidden=8, persona=4, models=2)
 
 
 def _network() -> nn.Module:

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from apil.model.head import Gaussian
-from apil.model.persona import ModelSizes, PersonaModel
+from apil.model.persona import PersonaModel
 from apil.rng import Streams
+from apil.settings import ModelSettings
 from apil.types import ActionBox, Episodes, Observation, Uncertainty
 from apil.uncertainty import decompose_variance
 
@@ -119,7 +120,7 @@ def test_a_gaussian_model_learns_two_teachers_who_differ() -> None:
 
     box = ActionBox(torch.tensor([-1.0]), torch.tensor([1.0]))
     model = PersonaModel(
-        Streams([0]), state_size=3, actions=box, teachers=2, samples=[0], sizes=ModelSizes(dropout=0.0)
+        Streams([0]), state_size=3, actions=box, teachers=2, samples=[0], sizes=ModelSettings(dropout=0.0)
     )
     # Small steps: near its floor the standard deviation makes large ones swing about the answer.
     adam = [StackedAdam(part, 1e-3) for part in (model.policy, model.identity)]

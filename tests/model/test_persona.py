@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.learning.collect import collect
-from apil.model.persona import ModelSizes, PersonaModel
+from apil.model.persona import PersonaModel
 from apil.rng import Streams
+from apil.settings import ModelSettings, RunSettings
 from apil.types import Belief, Episodes, Observation
 from apil.uncertainty import decompose
 
@@ -21,7 +21,7 @@ _STATE, _ACTIONS = 6, 3
 
 
 def _model(teachers: int, samples: int = 0, dropout: float = 0.0, models: int = 4, seed: int = 3) -> PersonaModel:
-    sizes = ModelSizes(hidden=16, persona=8, dropout=dropout, models=models)
+    sizes = ModelSettings(hidden=16, persona=8, dropout=dropout, models=models)
     made = PersonaModel(
         Streams([seed]), state_size=_STATE, actions=_ACTIONS, teachers=teachers, samples=[samples], sizes=sizes
     )
@@ -140,7 +140,8 @@ def test_exact_with_many_teachers_adds_no_noise_between_models() -> None:
 def episodes() -> Episodes:
     """Two runs that ask now and then, on the maze: some steps lie after the end of their episodes."""
     configs = [
-        RunSettings.of("maze", "twodifdetm", "random", seed=seed, batch=5, threshold=0.5, dropout=0.0) for seed in (0, 1)
+        RunSettings.of("maze", "twodifdetm", "random", seed=seed, batch=5, threshold=0.5, dropout=0.0)
+        for seed in (0, 1)
     ]
     return collect(build(configs), 0, 5)
 

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import take
@@ -15,11 +14,14 @@ from apil.learning.update import Learner
 from apil.query.errpred import errpred
 from apil.query.protocol import QuerySetup
 from apil.rng import Streams
+from apil.settings import RunSettings
 from apil.types import Belief, Episodes, Uncertainty
 
 
 def _agents(threshold: float, learning_rate: float = 1e-3) -> Agents:
-    config = RunSettings.of("maze", "rand", "errpred", seed=1, batch=8, threshold=threshold, learning_rate=learning_rate)
+    config = RunSettings.of(
+        "maze", "rand", "errpred", seed=1, batch=8, threshold=threshold, learning_rate=learning_rate
+    )
     return build([config])
 
 

@@ -13,7 +13,6 @@ from gymnasium import spaces
 from toy_environments import Shows
 
 import apil
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, Step, collect
@@ -22,6 +21,7 @@ from apil.query.protocol import QuerySetup
 from apil.query.safety import discrepancy
 from apil.query.scored import ScoredPolicy
 from apil.rng import Streams
+from apil.settings import RunSettings
 from apil.tasks import from_gymnasium
 from apil.teachers import Team
 from apil.types import ActionBox, Belief, Episodes

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.learning.collect import collect
 from apil.query.progress import ProgressPrediction, reference_queries
 from apil.query.protocol import QuerySetup
 from apil.runs.train import resume_run, start_run
+from apil.settings import RunSettings
 from apil.tasks.maze import Maze
 from apil.types import Episodes
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
@@ -22,6 +21,7 @@ from apil.query import QUERY_POLICIES, takes_budget
 from apil.query.gates import RECENT, Budget, Threshold
 from apil.rng import Streams
 from apil.runs.train import resume_run, start_run
+from apil.settings import RunSettings
 from apil.types import Episodes
 
 _BUDGETED = [name for name in QUERY_POLICIES.names() if takes_budget(name)]
@@ -109,7 +109,7 @@ def test_every_score_asks_at_its_budget_and_a_run_is_the_same_alone_and_in_a_sta
     configs = [RunSettings.of("maze", "twodifdetm", query, **settings) for query in _BUDGETED]
     rows, kept = _trained(configs)
     steps = [row[0]["steps"] for row in rows]
-    rates = {c.query: row[0]["query_rate"] for c, row in zip(configs, rows, strict=True)}
+    rates = {c.query.name: row[0]["query_rate"] for c, row in zip(configs, rows, strict=True)}
     # A teacher who keeps control until it hands back is dearer than the gate foresaw, and pays for it later.
     slack = {"lazydagger": 0.1, "thriftydagger": 0.1, "safedagger": 0.1, "ensembledagger": 0.1}
     assert min(steps) > 1500
@@ -124,7 +124,9 @@ def test_every_score_asks_at_its_budget_and_a_run_is_the_same_alone_and_in_a_sta
 @pytest.mark.parametrize("query", ["entropy", "apil", "thriftydagger", "lazydagger"])
 def test_a_stopped_run_goes_on_with_its_budget_as_if_it_had_not_stopped(tmp_path: Path, query: str) -> None:
     budget = None if query == "lazydagger" else 0.2
-    config = RunSettings.of("maze", "twodifdetm", query, budget=budget, iterations=30, batch=3, log_every=10, save_every=10)
+    config = RunSettings.of(
+        "maze", "twodifdetm", query, budget=budget, iterations=30, batch=3, log_every=10, save_every=10
+    )
     start_run(config, tmp_path / "whole", progress=lambda done: None)
     start_run(config.changed(iterations=20), tmp_path / "parts", progress=lambda done: None)
     resume_run(tmp_path / "parts", iterations=30, progress=lambda done: None)

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
@@ -19,6 +18,7 @@ from apil.query.progress import apil, reference_queries
 from apil.query.protocol import QuerySetup
 from apil.query.scored import ScoredPolicy
 from apil.rng import Streams
+from apil.settings import RunSettings
 from apil.types import Belief, Episodes, Uncertainty
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
@@ -17,6 +16,7 @@ from apil.learning.group import take
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, default_threshold
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
+from apil.settings import RunSettings
 from apil.types import Belief, Uncertainty
 
 _STATE, _ACTIONS, _HORIZON = 4, 3, 5

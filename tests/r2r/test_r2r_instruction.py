@@ -12,18 +12,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import take
 from apil.learning.state import weights
 from apil.learning.update import Learner
-from apil.r2r.instruction import InstructionModel, InstructionSession, InstructionSizes
+from apil.r2r.instruction import InstructionModel, InstructionSession
+from apil.r2r.options import InstructionSizes
 from apil.r2r.scenes import Panoramas, Readings
 from apil.r2r.task import R2R
 from apil.r2r.world import World
 from apil.rng import Streams
+from apil.settings import ModelSettings, RunSettings
 from apil.teachers.committee import committee
 from apil.teachers.wrappers import NoisyDistance
 from apil.types import Episodes, Observation
@@ -75,9 +76,14 @@ def _agents(data: Path, query: str = "dagger", teacher: str = "detm", dropout: f
 def _model(task: R2R, **sizes: Any) -> InstructionModel:
     """As `_agents` builds it, for any task; weights depend on the seed and their names alone."""
     return InstructionModel(
-        Streams([3]), task.panoramas, teachers=1, actions=task.actions, horizon=task.horizon, samples=0, hidden=12,
-        persona=6, dropout=0.0, models=3, sizes=InstructionSizes(**{**SMALL, **NO_DROPOUT, **sizes}),
-    )  # fmt: skip
+        Streams([3]),
+        task.panoramas,
+        teachers=1,
+        actions=task.actions,
+        horizon=task.horizon,
+        settings=ModelSettings(hidden=12, persona=6, dropout=0.0, models=3),
+        sizes=InstructionSizes(**{**SMALL, **NO_DROPOUT, **sizes}),
+    )
 
 
 def _in_world(data: Path, **changes: Any) -> R2R:
@@ -168,7 +174,9 @@ def test_a_distance_that_was_not_told_is_not_learned_from(houses_data: Path) -> 
 
 def test_an_agent_whose_teacher_leaves_distances_out_learns(houses_data: Path) -> None:
     forgetful = NoisyDistance(committee("detm"), missing=0.5)
-    config = RunSettings.of("r2r", "detm", "bc", hidden=12, persona=6, models=3, options={"data": str(houses_data), **SMALL})
+    config = RunSettings.of(
+        "r2r", "detm", "bc", hidden=12, persona=6, models=3, options={"data": str(houses_data), **SMALL}
+    )
     agents = build([config], Parts(teacher=forgetful))
     episodes = collect(agents, 0, BATCH)
     assert bool(episodes.distance[episodes.asked].isnan().any())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from apil.cli import main
-from apil.settings import RunSettings
 from apil.learning.build import build, committee_of
 from apil.r2r.houses_folder import write_houses
 from apil.r2r.maps import Route, picture
@@ -19,6 +17,7 @@ from apil.r2r.navigation import tours
 from apil.r2r.routes import route_of, write_examples
 from apil.r2r.task import R2R
 from apil.runs.train import start_run
+from apil.settings import RunSettings
 from apil.studies.plan import Cell
 
 _SMALL = {"width": 16, "heads": 2, "words": 40}

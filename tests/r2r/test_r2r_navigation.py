@@ -13,13 +13,13 @@ import torch
 from made_up_r2r import ALPHA, ALPHA_EDGES
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.learning.build import build
 from apil.learning.collect import Agents
 from apil.r2r.navigation import MEASURES, evaluate_split, follow_teacher, measure, tours
 from apil.r2r.task import R2R, Walk
 from apil.r2r.world import World
 from apil.rng import Streams
+from apil.settings import RunSettings
 
 NEAR = 3.0
 JOINED = {frozenset(edge.split()) for edge in ALPHA_EDGES if "ax" not in edge}

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build, make_task
 from apil.learning.collect import collect
 from apil.r2r.task import R2R, Walk
 from apil.rng import Streams
+from apil.settings import RunSettings
 
 # Exits in the order of the graph file: a0: a1; a1: a0, a2, a4, a5; a2: a1, a3; a3: a2, a4; a4: a1, a3.
 EXITS = 4

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, collect
@@ -20,6 +19,7 @@ from apil.learning.group import Group
 from apil.rng import Draws
 from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.journal import Prefix
+from apil.settings import RunSettings
 from apil.types import Answer, Episodes, Observation, Reference
 
 CONFIG = RunSettings.of("maze", "twodifdetm", "dagger", batch=5, iterations=3)
@@ -59,7 +59,7 @@ def book(path: Path, from_iteration: int = 0) -> AnswerBook:
 
 def lesson(agents: Agents, path: Path, iteration: int) -> Episodes:
     books = AnswerBooks([book(path, iteration)])
-    episodes = collect(agents, iteration, CONFIG.batch, log=books)
+    episodes = collect(agents, iteration, CONFIG.learner.batch, log=books)
     books.flush()
     return episodes
 
@@ -135,7 +135,7 @@ def test_what_a_slow_teacher_said_is_written_before_the_next_question(tmp_path: 
     path = tmp_path / "answers.jsonl"
     books = AnswerBooks([book(path)])
     teacher = Thoughtful(path)
-    collect(taught_by(teacher), 0, CONFIG.batch, log=books)
+    collect(taught_by(teacher), 0, CONFIG.learner.batch, log=books)
     assert len(teacher.seen) > 5
     assert all(given == written for given, written in teacher.seen)
     assert len(path.read_bytes().splitlines()) == teacher.questions, "also after the last one, without a flush"
@@ -159,7 +159,7 @@ class Odd:
 
 def test_odd_numbers_and_open_questions_come_back_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    agents = build([replace(CONFIG, on_teacher_error="skip")])
+    agents = build([CONFIG.changed(on_teacher_error="skip")])
     group = agents.teachers[0]
     agents = replace(agents, teachers=[Group(group.runs, group.streams, Odd(), group.name)])
     first = lesson(agents, path, 0)

@@ -13,13 +13,13 @@ from gymnasium import spaces
 from torch import Tensor
 
 import apil
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import Parts
 from apil.learning.trainer import Trainer
 from apil.rng import Draws
 from apil.runs.movies import frames
 from apil.runs.train import resume_run
+from apil.settings import RunSettings
 from apil.tasks import from_gymnasium
 from apil.tasks.gymnasium import GymnasiumTask
 from apil.types import Answer, Observation, Reference
@@ -214,7 +214,9 @@ def test_pictures_are_learned_through_the_default_encoder_and_a_stack_gives_the_
         "hidden": 16,
         "models": 3,
     }
-    configs = [RunSettings.of(task.name, "side", query, seed=seed, **shared) for query, seed in (("dagger", 0), ("apil", 1))]
+    configs = [
+        RunSettings.of(task.name, "side", query, seed=seed, **shared) for query, seed in (("dagger", 0), ("apil", 1))
+    ]
     stack = Trainer(configs, parts=Parts(task, side))
     stack.train()
     alone = Trainer(configs[1:], parts=Parts(task, side))

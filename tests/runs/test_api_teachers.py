@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import apil
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
@@ -22,6 +21,7 @@ from apil.learning.fidelity import teacher_models
 from apil.learning.trainer import Trainer
 from apil.runs.folder import load_run
 from apil.runs.train import resume_run, start_run
+from apil.settings import RunSettings
 from apil.teachers import TEACHERS, Drift, Member, NoisyDistance, NoisyIdentity, Team
 from apil.teachers.committee import committee
 
@@ -55,7 +55,9 @@ def _named() -> Iterator[None]:
         TEACHERS.forget(name)
 
 
-_CONFIG = RunSettings.of("maze", "own", "apil", batch=6, iterations=12, log_every=4, save_every=5, on_teacher_error="skip")
+_CONFIG = RunSettings.of(
+    "maze", "own", "apil", batch=6, iterations=12, log_every=4, save_every=5, on_teacher_error="skip"
+)
 
 
 def _quiet(done: int) -> None:
@@ -69,7 +71,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 def test_a_stopped_run_goes_on_with_the_same_teachers(tmp_path: Path) -> None:
     start_run(_CONFIG, tmp_path / "whole", progress=_quiet)
-    start_run(replace(_CONFIG, iterations=7), tmp_path / "parts", progress=_quiet)
+    start_run(_CONFIG.changed(iterations=7), tmp_path / "parts", progress=_quiet)
     resume_run(tmp_path / "parts", iterations=12, progress=_quiet)
     assert _files(tmp_path / "whole") == _files(tmp_path / "parts")
     one, two = (load_run(tmp_path / name)[1].model.policy for name in ("whole", "parts"))
@@ -79,7 +81,7 @@ def test_a_stopped_run_goes_on_with_the_same_teachers(tmp_path: Path) -> None:
 def test_answers_found_on_file_leave_the_others_as_they_would_have_been(tmp_path: Path) -> None:
     """A crash keeps answers that no checkpoint has learned from: they are read, the rest is asked anew."""
     start_run(_CONFIG, tmp_path / "whole", progress=_quiet)
-    start_run(replace(_CONFIG, iterations=5), tmp_path / "cut", progress=_quiet)
+    start_run(_CONFIG.changed(iterations=5), tmp_path / "cut", progress=_quiet)
     rows = (tmp_path / "whole" / "answers.jsonl").read_bytes().splitlines(keepends=True)
     later = next(n for n, row in enumerate(rows) if json.loads(row)["iteration"] == 6) + 10
     (tmp_path / "cut" / "answers.jsonl").write_bytes(b"".join(rows[:later]))
@@ -111,14 +113,15 @@ def test_costs_are_summed_by_the_identity_told_and_only_where_there_are_any(tmp_
     metrics = [json.loads(row) for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     paid = sum((0.5, 3.0, 1.0)[row["identity"]] for row in rows if row["identity"] is not None)
     assert metrics[-1]["cost"] == paid
-    plain = Trainer([replace(_CONFIG, teacher="twodifdetm")])
+    plain = Trainer([_CONFIG.changed(teacher="twodifdetm")])
     plain.train()
     assert "cost" not in plain.rows[0][-1]
 
 
 def test_success_is_measured_by_the_truth_and_learned_from_what_was_told() -> None:
     honest, liar = (
-        collect(build([RunSettings.of("maze", name, "bc", batch=40)]), 0, 40, "alone") for name in ("twodifdetm", "liar")
+        collect(build([RunSettings.of("maze", name, "bc", batch=40)]), 0, 40, "alone")
+        for name in ("twodifdetm", "liar")
     )
     assert torch.equal(honest.success, liar.success)
     assert torch.equal(honest.taken, liar.taken)
@@ -149,7 +152,7 @@ def test_runs_with_different_teachers_train_as_one_stack() -> None:
 
 def test_such_agents_are_measured_and_what_is_not_known_of_their_teachers_is_left_out() -> None:
     for name, known in (("own", False), ("liar", True)):
-        trainer = Trainer([replace(_CONFIG, teacher=name, iterations=2)])
+        trainer = Trainer([_CONFIG.changed(teacher=name, iterations=2)])
         trainer.train()
         assert 0 <= evaluate(trainer.agents, 10)[0]["success_with_help"] <= 1
         model = teacher_models(trainer.agents, 10)[0]
@@ -175,7 +178,9 @@ def test_the_estimated_gap_leaves_out_what_was_not_told() -> None:
 def test_weights_and_selection_of_a_run_reach_a_team_and_nobody_else() -> None:
     apil.register_teacher("pair", lambda: Team({"a": "first", "b": "last"}), "for this test")
     try:
-        part: Any = build([RunSettings.of("maze", "pair", "bc", weights=(0.1, 0.9), selection="query")]).teachers[0].part
+        part: Any = (
+            build([RunSettings.of("maze", "pair", "bc", weights=(0.1, 0.9), selection="query")]).teachers[0].part
+        )
         assert (part.weights, part.selection) == (pytest.approx((0.1, 0.9)), "query")
         with pytest.raises(ApilError, match="'liar' chooses who answers by itself"):
             build([RunSettings.of("maze", "liar", "bc", weights=(0.1, 0.9))])

@@ -19,12 +19,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.state import weights
 from apil.runs.folder import load_run
 from apil.runs.train import resume_run, start_run
 from apil.runs.writer import Record
+from apil.settings import RunSettings
 
 CONFIG = RunSettings.of(
     "grid", "twodifdetm", "apil", iterations=12, log_every=4, save_every=5, hidden=8, persona=4, models=3
@@ -239,11 +239,12 @@ STRANGER = """
 import os, sys
 # What a stranger may not read is loaded before becoming one.
 from apil.cli import main
-from apil.cli.training import resolve
-from apil.commands import Train
-import apil.learning.evaluate, apil.learning.fidelity, apil.runs.train, apil.studies.engine, apil.studies.folder
+import apil.cli.train
+import apil.learning.evaluate, apil.learning.fidelity, apil.runs.train, apil.studies.run
 import rich.console, rich.progress, rich.table
-resolve(Train())
+from apil.runs.calibration import load_calibration
+from apil.runs.resolve import resolve
+resolve("grid", "detm", "apil", {}, load_calibration(None))
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.evaluate import evaluate
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
-from apil.runs.files import read_json, read_rows, write_json
+from apil.runs.files import read_rows, write_json
 from apil.runs.folder import load_config, load_run
 from apil.runs.writer import Record, train_on
+from apil.settings import RunSettings
 
 _CONFIGS = [
     RunSettings.of("maze", teacher, query, seed=seed, iterations=4, batch=3, log_every=2, threshold=0.3)
@@ -97,7 +97,7 @@ def test_damaged_weights_are_told_and_never_used(copy: Path, damage: str) -> Non
 
 @pytest.mark.parametrize("change", [{"hidden": 7}, {"teacher": "first+last+uniform"}, {"task": "grid"}, {"query": "errpred", "hidden": 90}])  # fmt: skip  # noqa: E501
 def test_weights_of_another_run_are_refused(copy: Path, change: dict[str, object]) -> None:
-    write_json(copy / "config.json", {**read_json(copy / "config.json"), **change})
+    write_json(copy / "config.json", load_config(copy).changed(**change).to_json())
     with pytest.raises(ApilError, match="of a run with other settings"):
         load_run(copy)
 
@@ -108,9 +108,10 @@ def test_weights_of_another_run_are_refused(copy: Path, change: dict[str, object
         ("{", "Cannot read"),
         ("[1, 2]", "is not a run's config"),
         ("{}", "use another folder"),
-        ('{"schema": 2, "mood": "new"}', "newer apil .schema 2.: upgrade"),
+        ('{"schema": 3, "mood": "new"}', "newer apil .schema 3.: upgrade"),
+        ('{"schema": 2, "task": {"name": "grid", "hue": 3}}', "Not a run's config: unknown setting 'hue'"),
         ('{"schema": 1}', "Not a run's config"),
-        ('{"schema": 1, "task": "grid", "teacher": "detm", "query": "bc", "hue": 3}', "unknown settings: hue"),
+        ('{"schema": 1, "task": "grid", "teacher": "detm", "query": "bc", "hue": 3}', "Unknown setting 'hue'"),
         ('{"schema": 1, "task": "gird", "teacher": "detm", "query": "bc"}', "Unknown task 'gird'"),
     ],
 )

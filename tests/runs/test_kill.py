@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from apil.settings import RunSettings
 from apil.runs.train import resume_run, start_run
+from apil.settings import RunSettings
 
 CONFIG = RunSettings.of("grid", "tworand", "apil", iterations=40, log_every=7, save_every=3, hidden=16, persona=4)
 SAME = ("config.json", "metrics.jsonl", "answers.jsonl", "checkpoint-00000040.safetensors", "checkpoint-00000040.json")
@@ -102,8 +102,8 @@ from apil.cli import main
 
 start = apil.runs.train.start_run
 
-def endless(config, folder, *, progress):
-    return start(config, folder, progress=lambda done: time.sleep(600 if done else 0))
+def endless(config, folder, *, progress, **parts):
+    return start(config, folder, progress=lambda done: time.sleep(600 if done else 0), **parts)
 
 apil.runs.train.start_run = endless
 sys.argv = ["apil", *sys.argv[1:]]

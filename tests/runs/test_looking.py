@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from apil.config import Option, RunSettings
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.runs.doctor import examine
 from apil.runs.movies import frames, save_movie
+from apil.settings import RunSettings
+from apil.settings.record import Option
 
 
 @pytest.mark.parametrize(("task", "cells"), [("grid", 25), ("maze", 49)])

@@ -13,12 +13,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
 from apil.runs.export import export_episodes
 from apil.runs.train import start_run
+from apil.settings import RunSettings
 from apil.tasks.gymnasium import from_gymnasium
 from apil.teachers import NoisyDistance, Team, load_demonstrations
 from apil.teachers.committee import committee

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.runs.train import Outcome, resume_run, start_run
+from apil.settings import RunSettings
 
 _CONFIG = RunSettings.of(
     "maze", "twodifdetm", "apil", seed=3, iterations=13, batch=3, log_every=4, save_every=5, expectation="monte-carlo"
@@ -86,7 +85,7 @@ def test_half_a_line_at_the_end_of_a_file_is_written_again(whole: Path, copy: Pa
 
 def test_a_run_with_more_iterations_is_the_run_that_was_meant_to_have_them(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    start_run(replace(_CONFIG, iterations=6), folder, progress=lambda done: None)
+    start_run(_CONFIG.changed(iterations=6), folder, progress=lambda done: None)
     _go_on(folder, iterations=13)
     assert _content(folder) == _content(whole)
 
@@ -122,9 +121,9 @@ def test_a_folder_that_is_no_run_cannot_go_on(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_built_leaves_nothing_behind(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     for config in (
-        replace(_CONFIG, weights=(0.5, 0.6)),
-        replace(_CONFIG, teacher="twodif"),
-        replace(_CONFIG, query="intrun", threshold=None),
+        _CONFIG.changed(weights=(0.5, 0.6)),
+        _CONFIG.changed(teacher="twodif"),
+        _CONFIG.changed(query="intrun", threshold=None),
     ):
         with pytest.raises(ApilError):
             start_run(config, folder, progress=lambda done: None)

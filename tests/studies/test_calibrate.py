@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.trainer import Trainer
+from apil.settings import RunSettings
 from apil.studies.calibrate import FIRST_SEED, UNCALIBRATED, calibrate, calibrate_briefly
 
 _BASE = RunSettings.of("grid", "detm", "apil", iterations=12, log_every=5)
@@ -22,7 +21,7 @@ _SEEDS = 2
 def _rates(query: str, thresholds: list[float | None]) -> list[float]:
     """Query rates over whole runs with DETM, by independent training."""
     configs = [
-        replace(_BASE, query=query, threshold=threshold, seed=FIRST_SEED + seed)
+        _BASE.changed(query=query, threshold=threshold, seed=FIRST_SEED + seed)
         for threshold in thresholds
         for seed in range(_SEEDS)
     ]

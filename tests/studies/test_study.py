@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from apil.settings import RunSettings
 from apil.errors import ApilError
 from apil.learning.ask import TeacherError
 from apil.learning.build import stack_shape
 from apil.learning.update import DivergenceError
 from apil.runs.files import read_json, read_rows
+from apil.settings import RunSettings
 from apil.studies.engine import run_cells, standing, work_of
 from apil.studies.folder import claim_folder
 from apil.studies.plan import SAMPLE_SIZES, Cell, plan, stacks

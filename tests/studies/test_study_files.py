@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from apil.cli.studying import own_study
-from apil.commands import Study
 from apil.errors import ApilError
 from apil.runs.calibration import load_calibration
-from apil.studies.files import own_plan, read_own_study
+from apil.studies.files import own_plan, read_study_file
 from apil.studies.folder import claim_folder
 from apil.studies.interactions import member_names
+from apil.studies.run import Reporter, study
 from apil.studies.statistics import area_under, improvement, interquartile_mean, needed, stratified_estimate
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "study.toml"
@@ -41,7 +40,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     text = _made_tiny(_EXAMPLE.read_text()).replace('tasks = ["maze"]', 'tasks = ["maze", "grid"]')
     (folder / "study.toml").write_text(text)
-    own_study(Study(str(folder / "study.toml"), out=folder / "out", workers=1))
+    study(folder / "study.toml", out=folder / "out", workers=1)
     return folder / "out"
 
 
@@ -80,8 +79,8 @@ def test_interactions_areas_and_costs_are_those_of_the_run_folders(out: Path) ->
 
 def test_a_study_that_is_run_again_keeps_its_runs(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (out / "comparison.json").read_bytes()
-    own_study(Study(str(out.parent / "study.toml"), out=out, workers=1))
-    assert "12 finished before and kept, 0 trained before and evaluated now, 0 begun" in capsys.readouterr().out
+    study(out.parent / "study.toml", out=out, workers=1, told=Reporter(line=print))
+    assert "12 finished before and kept, 0 trained before and evaluated now, 0 resumed" in capsys.readouterr().out
     assert (out / "comparison.json").read_bytes() == before
 
 
@@ -132,26 +131,29 @@ _SOUND = 'tasks = ["grid"]\nteachers = ["detm"]\nrules = ["apil", "dagger"]\n'
     ("text", "message"),
     [
         ("tasks = [", "is not TOML"),
-        ('teachers = ["detm"]\nrules = ["apil"]', "'tasks' is None: give a list with at least one entry"),
-        (_SOUND.replace('["detm"]', "[]"), "'teachers' is \\[\\]"),
-        (_SOUND + "sedes = 3", "Unknown key 'sedes'. Did you mean 'seeds'\\?"),
-        (_SOUND + "seeds = 0", "'seeds' is 0: give a whole number from 1 up"),
-        (_SOUND + 'seeds = "many"', "'seeds' is 'many'"),
+        ('teachers = ["detm"]\nrules = ["apil"]', "tasks is missing: give a list of tasks"),
+        (_SOUND.replace('["detm"]', "[]"), "'teachers' is empty: give a list with at least one entry"),
+        (_SOUND + "sedes = 3", "Unknown setting 'sedes'. Did you mean 'seeds'\\?"),
+        (_SOUND + "seeds = 0", "seeds is 0: give a whole number from 1"),
+        (_SOUND + 'seeds = "many"', "seeds is 'many'"),
         (_SOUND + 'baseline = "bc"', "Unknown baseline 'bc'. Known: apil, dagger"),
-        (_SOUND + "reach = [1.5]", "'reach' is \\[1.5\\]"),
-        (_SOUND + "reach = 0.5", "'reach' is 0.5: give a list"),
-        (_SOUND + "[costs]\nfirst = -1", "The cost of 'first' is -1"),
+        (_SOUND + "reach = [1.5]", "reach 1 is 1.5: give a share above 0"),
+        (_SOUND + "reach = 0.5", "reach is 0.5: give a list of shares"),
+        (_SOUND + "[costs]\nfirst = -1", "costs first is -1: give each member a finite price"),
         (_SOUND + "[settings]\nbatchs = 1", "Unknown key of \\[settings\\] 'batchs'. Did you mean 'batch'"),
-        (_SOUND + "[settings]\nbatch = 0", "\\[settings\\]: batch is 0: give a number above 0"),
-        (_SOUND + '[settings]\nbatch = "x"', "\\[settings\\]: 'batch' is 'x': not a value of this setting"),
+        (_SOUND + "[settings]\nbatch = 0", "batch is 0: give a whole number from 1"),
+        (_SOUND + '[settings]\nbatch = "x"', "batch is 'x': give a whole number"),
         (_SOUND.replace('"dagger"', '"dager"'), "Unknown query policy 'dager'"),
         (_SOUND.replace('"dagger"', '"apil"'), "Two rules are called 'apil'"),
-        (_SOUND.replace('"dagger"', "3"), "rule 2 is 3: give the name of a query policy"),
-        (_SOUND.replace('"dagger"', '{query = "entropy", buget = 1}'), "Unknown key of rule 2 'buget'"),
-        (_SOUND.replace('"dagger"', '{query = "entropy", budget = "x"}'), "budget of rule 2 is 'x': give a number"),
-        (_SOUND.replace('"dagger"', '{query = "entropy", budget = 2}'), "budget is 2: give the share of steps"),
+        (_SOUND.replace('"dagger"', "3"), "rules 2 is 3: give a list of rules"),
+        (_SOUND.replace('"dagger"', '{query = "entropy", buget = 1}'), "rules 2: Unknown setting 'buget'"),
+        (
+            _SOUND.replace('"dagger"', '{query = "entropy", budget = "x"}'),
+            "rules 2: budget is 'x': give a share above 0",
+        ),
+        (_SOUND.replace('"dagger"', '{query = "entropy", budget = 2}'), "rules 2: budget is 2: give a share above 0"),
         (_SOUND.replace('"dagger"', '{query = "dagger", budget = 0.1}'), "'dagger' cannot keep a budget"),
-        (_SOUND.replace('"dagger"', '{query = "dagger", threshold = 0.1}'), "rule 2: 'dagger' has no threshold"),
+        (_SOUND.replace('"dagger"', '{query = "dagger", threshold = 0.1}'), "'dagger' has no threshold"),
         (_SOUND.replace('"dagger"', '"entropy"'), "No threshold is known for 'entropy' on 'grid'"),
         (_SOUND.replace('"grid"', '"gird"'), "Unknown task 'gird'"),
         (_SOUND.replace('"detm"', '"detmm"'), "Unknown teacher 'detmm'"),
@@ -161,7 +163,7 @@ def test_a_mistake_names_the_file_the_key_and_what_is_allowed(tmp_path: Path, te
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(ApilError, match=message) as caught:
-        own_study(Study(str(path), out=tmp_path / "out"))
+        study(path, out=tmp_path / "out")
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "out").exists()
@@ -170,10 +172,10 @@ def test_a_mistake_names_the_file_the_key_and_what_is_allowed(tmp_path: Path, te
 def test_options_that_the_file_decides_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(_SOUND)
-    with pytest.raises(ApilError, match=f"--seeds does not go with a study file: leave it out, or set it in {path}"):
-        own_study(Study(str(path), seeds=3))
+    with pytest.raises(ApilError, match=f"seeds does not go with a study file: leave it out, or set it in {path}"):
+        study(path, seeds=3)
     with pytest.raises(ApilError, match="There is no study file"):
-        own_study(Study(str(tmp_path / "none.toml")))
+        study(tmp_path / "none.toml")
 
 
 def test_a_plan_is_every_rule_with_every_teacher_and_seed(tmp_path: Path) -> None:
@@ -182,15 +184,15 @@ def test_a_plan_is_every_rule_with_every_teacher_and_seed(tmp_path: Path) -> Non
         'tasks = ["maze"]\nteachers = ["detm", "rand"]\nseeds = 3\n'
         'rules = ["intrun", {query = "intrun", budget = 0.2}, {query = "every", label = "clock", options = {k = 4}}]\n'
     )
-    study = read_own_study(path)
-    cells = own_plan(study, study.tasks[0], load_calibration(None))
+    wanted = read_study_file(path)
+    cells = own_plan(wanted, wanted.tasks[0], load_calibration(None), path)
     assert len({cell.folder for cell in cells}) == len(cells) == 2 * 3 * 3
-    assert [rule.label for rule in study.rules] == ["intrun", "intrun@0.2", "clock"]
+    assert [rule.label for rule in wanted.rules] == ["intrun", "intrun@0.2", "clock"]
     by_rule: dict[str, Any] = {cell.query: cell.config for cell in cells}
-    assert by_rule["intrun"].threshold is not None
-    assert (by_rule["intrun@0.2"].threshold, by_rule["intrun@0.2"].budget) == (None, 0.2)
-    assert by_rule["clock"].query_options == {"k": 4}
-    assert by_rule["clock"].batch == 16
+    assert by_rule["intrun"].query.threshold is not None
+    assert (by_rule["intrun@0.2"].query.threshold, by_rule["intrun@0.2"].query.budget) == (None, 0.2)
+    assert by_rule["clock"].query.options == {"k": 4}
+    assert by_rule["clock"].learner.batch == 16
 
 
 def test_members_that_share_a_name_are_told_apart() -> None:

@@ -83,11 +83,14 @@ def record(cls: type[Cls]) -> type[Cls]:
 def _complaint(cls: Any, error: ValidationError) -> ApilError:
     """The first thing that is wrong, in one line."""
     first = error.errors(include_url=False)[0]
+    cause = first.get("ctx", {}).get("error")
     if not first["loc"]:
-        cause = first.get("ctx", {}).get("error")
         return cause if isinstance(cause, ApilError) else ApilError(f"{first['msg']}.")
-    name = str(first["loc"][0])
-    return ApilError(f"{spelled(name)} is {shown(first['input'])}: {allowed(described(cls)[name])}.")
+    where = " ".join(str(part + 1) if isinstance(part, int) else spelled(part) for part in first["loc"])
+    if isinstance(cause, ApilError):
+        return ApilError(f"{where}: {cause}")
+    words = allowed(described(cls)[str(first["loc"][0])])
+    return ApilError(f"{where} is {'missing' if 'missing' in first['type'] else shown(first['input'])}: {words}.")
 
 
 def spelled(name: str) -> str:

@@ -34,9 +34,14 @@ def _one_folder(text: str) -> str:
 Label = Annotated[Text, AfterValidator(_one_folder), Says("give a name that can be the name of a folder")]
 
 
-def _table(key: str) -> BeforeValidator:
-    """A plain name stands for a table with nothing else."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+def _entry(cls: Any, key: str) -> BeforeValidator:
+    """A record from its table; a plain name stands for a table with nothing else."""
+
+    def make(value: object) -> object:
+        table = {key: value} if isinstance(value, str) else value
+        return cls(**table) if isinstance(table, dict) else value
+
+    return BeforeValidator(make)
 
 
 @record
@@ -79,8 +84,8 @@ class TaskEntry:
             object.__setattr__(self, "label", _one_folder(self.name))
 
 
-_Rules = Annotated[tuple[Annotated[Rule, _table("query")], ...], FromList, Says("give a list of rules")]
-_Tasks = Annotated[tuple[Annotated[TaskEntry, _table("name")], ...], FromList, Says("give a list of tasks")]
+_Rules = Annotated[tuple[Annotated[Rule, _entry(Rule, "query")], ...], FromList, Says("give a list of rules")]
+_Tasks = Annotated[tuple[Annotated[TaskEntry, _entry(TaskEntry, "name")], ...], FromList, Says("give a list of tasks")]
 _Names = Annotated[tuple[Label, ...], FromList, Says("give a list of names")]
 
 
@@ -98,7 +103,7 @@ class StudyFile:
     """Of evaluation, for each run."""
     baseline: Text = ""
     """The label of the rule that the others are compared with; the first one if not given."""
-    reach: Annotated[tuple[Share, ...], FromList] = (0.5, 0.9)
+    reach: Annotated[tuple[Share, ...], FromList, Says("give a list of shares above 0, at most 1")] = (0.5, 0.9)
     """Levels of success for which the interactions needed are reported."""
     area_to: Count | None = None
     """Interactions up to which the area under the curve is taken; those of the rule that asked most if not given."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.rng import Draws, Streams, global_random_state, race
-from apil.tasks import TASK_MODELS
+from apil.tasks import TASKS
 from apil.tasks.protocol import Task
 from apil.types import Observation, Picture, Reference
 
@@ -158,7 +158,7 @@ def _look(task: Task[Any], problems: Problems, state: Any, shape: tuple[int, int
     if not isinstance(seen, Observation):
         problems.add("observe", f"observe returned {type(seen).__name__}, expected an Observation")
         raise GivenUp
-    vector = TASK_MODELS.get(task.name, "vector") == "vector"
+    vector = task.name not in TASKS.names() or TASKS.facet(task.name, "model") is None
     width = task.state_size if vector or not isinstance(seen.features, Tensor) else seen.features.shape[-1]
     formed = [
         _form(problems, "observe: features", seen.features, (*shape, width), torch.float32),
