@@ -166,7 +166,8 @@ def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "teacher", "settings", "message"),
     [
-        ("maze", LEANS, {}, "'maze' is no task"),
+        (3, LEANS, {}, "'3' is no task"),
+        ("mase", LEANS, {}, "Unknown task 'mase'. Did you mean 'maze'"),
         (None, lambda seen, rng: 1, {}, "is no teacher: put scripts and policies into a team"),
         (None, LEANS, {"itterations": 3}, "Unknown setting 'itterations'. Did you mean 'iterations'"),
     ],

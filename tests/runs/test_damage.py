@@ -257,7 +257,11 @@ main()
 @pytest.mark.parametrize("command", ["train", "resume", "evaluate", "study"])
 def test_a_folder_without_write_permission_is_one_line(whole: Path, command: str) -> None:
     """As another user, for root may write everywhere. What is there stays as it was."""
-    with tempfile.TemporaryDirectory() as name:  # not under pytest's own folder, which is closed to others
+    # Fonts are found in a folder of their own.
+    with (
+        tempfile.TemporaryDirectory() as fonts,
+        tempfile.TemporaryDirectory() as name,
+    ):  # not under pytest's own folder, which is closed to others
         top = Path(name)
         folder = top / "run"
         shutil.copytree(whole, folder)
@@ -269,7 +273,7 @@ def test_a_folder_without_write_permission_is_one_line(whole: Path, command: str
             "evaluate": ["evaluate", str(folder), "--episodes", "5"],
             "study": ["study", "grid", "--iterations", "2", "--out", str(top / "study")],
         }[command]
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": name, "HOME": name}
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": fonts, "HOME": name}
         done = subprocess.run(
             [sys.executable, "-c", STRANGER, *arguments],
             capture_output=True, text=True, env=environment, cwd=name, check=False,

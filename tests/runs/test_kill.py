@@ -128,7 +128,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     _, rest = process.communicate(timeout=120)
     assert process.returncode == 130
     assert b"Traceback" not in rest
-    assert f"stopped at once; go on with: apil train --resume {folder}".encode() in rest
+    assert f"stopped at once; resume with: apil train --resume {folder}".encode() in rest
     assert not list(folder.glob("checkpoint-*")), "it did not wait for the iteration to end"
     answers = (folder / "answers.jsonl").read_bytes().splitlines()
     assert len(answers) == 20 * 8, "but what was answered is written"

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr
 from functools import reduce
+from io import StringIO
 from operator import or_
 from typing import Annotated, Any
 
 import tyro
 
 from apil.cli import calibrate, evaluate, other, study, train
+from apil.cli.options import refuse_unknown
 from apil.errors import ApilError
 from apil.tasks import TASKS
 
@@ -67,11 +70,32 @@ def _parsed(words: Sequence[str]) -> Any:
         name: module.options(words[1:] if name == first else ()) for name, module in _DERIVED.items()
     }
     kinds |= {name: kind for name, (kind, _) in _FIXED.items()}
+    if first in kinds:
+        refuse_unknown(kinds[first], first, words[1:])
     data = {name: kind for entry in TASKS for name, kind in (TASKS.facet(entry.name, "commands") or {}).items()}
     if data:
         about = tyro.conf.subcommand("data", description="Prepare the data of a task.")
         kinds["data"] = Annotated[_either(data), about]
-    return tyro.cli(_either(kinds), prog="apil", description=_WORDS, args=list(words))
+    complaint = StringIO()
+    try:
+        with redirect_stderr(complaint):
+            return tyro.cli(_either(kinds), prog="apil", description=_WORDS, args=list(words))
+    except SystemExit as stop:
+        if stop.code == 2:
+            raise ApilError(_one_line(complaint.getvalue(), first if first in kinds else "")) from None
+        raise
+
+
+def _one_line(box: str, command: str) -> str:
+    """What tyro says is wrong, without the box around it and its title."""
+    lines = [line.strip(_FRAME) for line in box.splitlines() if not line.startswith("\u256d")]
+    rules = [place for place, line in enumerate(lines) if not line.strip("-")]
+    start = 0 if box.startswith("\u256d") else rules[0] + 1
+    end = next((place for place in rules if place > start), len(lines))
+    return f"{' '.join(' '.join(lines[start:end]).split())} See: {' '.join(('apil', command)).strip()} --help"
+
+
+_FRAME = " \u2500\u2502\u256d\u256e\u2570\u256f"
 
 
 def _either(kinds: Mapping[str, Any]) -> Any:

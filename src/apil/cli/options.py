@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, make_dataclass
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import tyro
@@ -12,6 +13,8 @@ import tyro
 from apil.errors import ApilError
 from apil.settings.record import Option, default_of, described, spelled
 from apil.settings.run import LEAVES
+from apil.tasks import TASKS
+from apil.tasks.options import options_of
 
 Typed = tuple[str, Any, Any]
 """Name, type with its help, default: what `make_dataclass` takes."""
@@ -57,6 +60,22 @@ def typed(argv: Sequence[str]) -> set[str]:
     """The names of the options that were typed."""
     names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
     return names | {name.removeprefix("no_") for name in names}
+
+
+def refuse_unknown(command: type, name: str, argv: Sequence[str]) -> None:
+    """Refuses an option that the command does not have, here; another task may have it."""
+    known = [*command.__dataclass_fields__, "help"]  # type: ignore[attr-defined]
+    for word in argv:
+        option = word.partition("=")[0]
+        plain = option[2:].replace("-", "_")
+        if not option.startswith("--") or plain in known or plain.removeprefix("no_") in known:
+            continue
+        for entry in TASKS:
+            if plain in described(options_of(entry.name).arguments):
+                raise ApilError(f"{option} is an option of the task {entry.name}, not of this one: leave it out.")
+        near = get_close_matches(option, [f"--{spelled(own)}" for own in known], n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ApilError(f"apil {name} has no option {option[:60]}.{hint} See: apil {name} --help")
 
 
 def given(command: Any, argv: Sequence[str], skip: Iterable[str] = ()) -> dict[str, Any]:

@@ -9,26 +9,28 @@ import tyro
 
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES
+from apil.settings.record import Count, Whole, record
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 from apil.terminal import progress_bar, wrote
 
 
-@dataclass(frozen=True)
+@record
 class Replay:
     """Show episodes of a trained agent: who acted, where it asked, which teacher answered what."""
 
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`."""
-    episodes: int = 1
+    episodes: Count = 1
     """How many to show."""
-    first: int = 0
-    """Number of the first episode; the same number is the same start."""
+    first: Whole | None = None
+    """Number of the first episode; the same number is the same start. If not given, episodes with questions come
+    first."""
     out: Path | None = None
     """A .gif or .mp4 file; in the terminal if not given."""
 
 
-@dataclass(frozen=True)
+@record
 class Export:
     """Write episodes of a trained agent as a Minari dataset: who acted, where it asked, which teacher, the answer."""
 
@@ -36,7 +38,7 @@ class Export:
     """Run folder written by `apil train`."""
     out: str
     """A dataset id such as maze/apil-v0 (under MINARI_DATASETS_PATH), or a folder."""
-    episodes: int = 100
+    episodes: Count = 100
     """How many."""
 
 
@@ -66,7 +68,7 @@ def replay(command: Replay) -> None:
         return
     for frame in shown:
         print(f"episode {frame.episode}, step {frame.step}: {frame.caption}")
-        rows = [" ".join(row) for row in frame.picture.cells] or [frame.picture.text]
+        rows = [" ".join(row) for row in frame.picture.cells] or frame.picture.text.splitlines()
         print("\n".join(f"  {row}" for row in rows))
 
 

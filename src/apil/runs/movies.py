@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -27,27 +28,46 @@ class Frame:
     """Who acted, and how."""
 
 
-def frames(agents: Agents, episodes: int, first: int = 0) -> list[Frame]:
-    """`episodes` episodes with help where the run's query policy asks for it; their numbers start at `first`."""
+_TRIED = 20
+"""Episodes that are looked through for some with questions."""
+
+
+def frames(agents: Agents, episodes: int, first: int | None = None) -> list[Frame]:
+    """`episodes` episodes with help where the run's query policy asks for it.
+
+    Their numbers start at `first`; if that is not given, those with questions among the first 20 come first.
+    """
+    if first is not None:
+        return [frame for number in range(first, first + episodes) for frame in _episode(agents, number)]
+    found: list[list[Frame]] = []
+    for number in range(max(_TRIED, episodes)):
+        found.append(_episode(agents, number))
+        if sum(_has_question(frames) for frames in found) == episodes:
+            break
+    chosen = sorted(found, key=lambda frames: not _has_question(frames))[:episodes]
+    return [frame for frames in chosen for frame in frames]
+
+
+def _has_question(frames: Sequence[Frame]) -> bool:
+    return any(frame.asked for frame in frames)
+
+
+def _episode(agents: Agents, episode: int) -> list[Frame]:
+    """The steps of one episode; the same number is the same start."""
     members = agents.teachers[0].name.split("+")
     made: list[Frame] = []
     task = agents.task
 
-    def watch_of(episode: int) -> Any:
-        def watch(state: Any, step: Step) -> None:
-            if bool(step.live[0, 0]):
-                number = task.horizon - step.belief.remaining
-                caption = _caption(step, members, task.action_names)
-                asked = bool(step.asked[0, 0])
-                made.append(Frame(episode, number, task.picture(state, 0, 0), asked, caption))
+    def watch(state: Any, step: Step) -> None:
+        if bool(step.live[0, 0]):
+            number = task.horizon - step.belief.remaining
+            caption = _caption(step, members, task.action_names)
+            asked = bool(step.asked[0, 0])
+            made.append(Frame(episode, number, task.picture(state, 0, 0), asked, caption))
 
-        return watch
-
-    for episode in range(first, first + episodes):
-        end = collect(agents, episode, 1, "helped", "replay/", watch=watch_of(episode))
-        result = "reached the goal" if bool(end.success[0, 0]) else f"ended {float(end.final_distance[0, 0]):g} away"
-        last = made[-1]
-        made[-1] = Frame(last.episode, last.step, last.picture, last.asked, f"{last.caption}; {result}")
+    end = collect(agents, episode, 1, "helped", "replay/", watch=watch)
+    result = "reached the goal" if bool(end.success[0, 0]) else f"ended {float(end.final_distance[0, 0]):g} away"
+    made[-1] = replace(made[-1], caption=f"{made[-1].caption}; {result}")
     return made
 
 

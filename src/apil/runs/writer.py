@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -50,7 +51,7 @@ class Record:
         if self.done < self.config.iterations:
             # The config comes first: from here on the run can be resumed.
             write_json(self.folder / "config.json", self.config.to_json())
-            (self.folder / "evaluation.json").unlink(missing_ok=True)  # it is of an agent that is now trained on
+            _set_aside(self.folder)
             _note_environment(self.folder)
         early = _line(early_row(self.config, found))
         keep = len(early) if self._metrics.rest.startswith(early) else 0
@@ -82,6 +83,17 @@ class Record:
         self._metrics.close()
         if self.answers is not None:
             self.answers.journal.close()
+
+
+def _set_aside(folder: Path) -> None:
+    """Keeps the evaluation of an agent that is now trained on under the iteration that it is of."""
+    path = folder / "evaluation.json"
+    if not path.exists():
+        return
+    with suppress(ApilError, TypeError, AttributeError):
+        kept = folder / f"evaluation-at-{int(read_json(path).get('iteration', 0)):08d}.json"
+        path.replace(kept)
+        print(f"apil: {path} is of an earlier agent; it is kept as {kept.name}.", file=sys.stderr)
 
 
 def _line(row: Row | None) -> bytes:

@@ -86,10 +86,12 @@ def _complaint(cls: Any, error: ValidationError) -> ApilError:
     cause = first.get("ctx", {}).get("error")
     if not first["loc"]:
         return cause if isinstance(cause, ApilError) else ApilError(f"{first['msg']}.")
-    where = " ".join(str(part + 1) if isinstance(part, int) else spelled(part) for part in first["loc"])
+    # Behind the name come places in a list, and what pydantic calls the parts of a union.
+    name, *behind = first["loc"]
+    where = " ".join((spelled(str(name)), *(str(part + 1) for part in behind if isinstance(part, int))))
     if isinstance(cause, ApilError):
         return ApilError(f"{where}: {cause}")
-    words = allowed(described(cls)[str(first["loc"][0])])
+    words = allowed(described(cls)[str(name)])
     return ApilError(f"{where} is {'missing' if 'missing' in first['type'] else shown(first['input'])}: {words}.")
 
 

@@ -130,7 +130,7 @@ class LearnerSettings:
 
     batch: Size = 1
     """Episodes in an iteration; the task's own number if not given."""
-    learning_rate: Above = 1e-3
+    learning_rate: Annotated[float, Gt(0), Le(1e38), Says("give a number above 0")] = 1e-3
     """Of every part."""
     optimizer: Literal["adam", "muon"] = "adam"
     """Of the policy: Adam (Kingma and Ba 2015), or Muon (Jordan et al. 2024) for the matrices of its layers."""

@@ -35,8 +35,8 @@ class Environments(Protocol):
     def environment(self, place: int) -> Episode:
         """One environment, where they live in this process."""
 
-    def frame(self, place: int) -> NDArray[np.uint8] | None:
-        """A picture of one environment; None where it draws none."""
+    def frame(self, place: int) -> NDArray[np.uint8] | str | None:
+        """A picture of one environment, or its text; None where it shows nothing."""
 
     def close(self) -> None:
         """Closes all of them."""
@@ -89,10 +89,10 @@ class InTurn:
         """One environment."""
         return self._envs[place]
 
-    def frame(self, place: int) -> NDArray[np.uint8] | None:
-        """A picture of one environment; None where it draws none."""
+    def frame(self, place: int) -> NDArray[np.uint8] | str | None:
+        """A picture of one environment, or its text; None where it shows nothing."""
         env = self._envs[place]
-        return np.asarray(env.render(), dtype=np.uint8) if env.render_mode == "rgb_array" else None
+        return _shown(env.render()) if env.render_mode in _SHOWN else None
 
     def close(self) -> None:
         """Closes all of them."""
@@ -126,15 +126,22 @@ class InProcesses:
             "vectorise='sync', or a teacher that needs the observation alone."
         )
 
-    def frame(self, place: int) -> NDArray[np.uint8] | None:
-        """A picture of one environment; None where it draws none."""
-        frames = self._vector.render() if self._vector.render_mode == "rgb_array" else None
-        return None if frames is None else np.asarray(frames[place], dtype=np.uint8)
+    def frame(self, place: int) -> NDArray[np.uint8] | str | None:
+        """A picture of one environment, or its text; None where it shows nothing."""
+        frames = self._vector.render() if self._vector.render_mode in _SHOWN else None
+        return None if frames is None else _shown(frames[place])
 
     def close(self) -> None:
         """Ends the processes."""
         if not self._vector.closed:
             self._vector.close()
+
+
+_SHOWN = ("ansi", "rgb_array")
+
+
+def _shown(frame: Any) -> NDArray[np.uint8] | str:
+    return frame if isinstance(frame, str) else np.asarray(frame, dtype=np.uint8)
 
 
 class Pool:
@@ -185,8 +192,8 @@ class PoolSituations:
         """The environment of the episode."""
         return self._now().environments.environment(int(self.places[run, episode]))
 
-    def frame(self, run: int, episode: int) -> NDArray[np.uint8] | None:
-        """A picture of the episode; None where the environment draws none."""
+    def frame(self, run: int, episode: int) -> NDArray[np.uint8] | str | None:
+        """A picture of the episode, or its text; None where the environment shows nothing."""
         return self._now().environments.frame(int(self.places[run, episode]))
 
     def action(self, action: Any) -> Tensor:

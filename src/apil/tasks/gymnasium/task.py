@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -118,9 +119,11 @@ class GymnasiumTask:
         return f"{self.name}, distance {float(state.distance[run, episode]):.3g}, features [{features}{more}]"
 
     def picture(self, state: GymnasiumState, run: int, episode: int) -> Picture:
-        """What the environment draws (render_mode 'rgb_array'), else a description."""
-        pixels = state.situations.frame(run, episode)
-        return Picture(text=self.describe(state, run, episode), pixels=pixels)
+        """What the environment draws (render_mode 'rgb_array') or writes ('ansi'), else a description."""
+        shown = state.situations.frame(run, episode)
+        if isinstance(shown, str):
+            return Picture(text=shown)
+        return Picture(text=self.describe(state, run, episode), pixels=shown)
 
     def contested(self) -> Observation:
         """None: without reference actions nobody knows where teachers can differ."""
@@ -156,7 +159,7 @@ class GymnasiumTask:
 
 
 def from_gymnasium(
-    make_env: MakeEnv,
+    make_env: MakeEnv | str,
     *,
     distance: Distance | Derived | None = None,
     horizon: int | None = None,
@@ -169,10 +172,13 @@ def from_gymnasium(
     name: str | None = None,
     action_names: Sequence[str] | None = None,
 ) -> GymnasiumTask:
-    """A task from a function that makes an environment.
+    """A task from the id of an environment, or from a function that makes one.
+
+        task = from_gymnasium("Taxi-v4", distance="success")
 
     Args:
-        make_env: makes one environment; called once for each episode of a batch, in its own process if asynchronous.
+        make_env: makes one environment; called once for each episode of a batch, in its own process if asynchronous. An
+            id is made by `gymnasium.make`, so that it can be shown: as text if it can write itself, else as a picture.
         distance: d(s), a function of the environment (an `Episode`: the environment itself is `unwrapped`, and it tells
             `observation`, `info`, `reward`, `total`, `steps`), at least 0, and 0 at the goal; or the name of one that
             needs no knowledge of the task: 'success', 'steps' or 'return' (with `best_return`). Without one there is an
@@ -190,6 +196,8 @@ def from_gymnasium(
         name: for messages and tables; the environment's own if not given.
         action_names: a word for each action.
     """
+    if isinstance(make_env, str):
+        make_env = _by_id(make_env)
     if vectorise not in ("sync", "async"):
         raise ApilError(f"vectorise is {vectorise!r}: give sync or async.")
     _check_arguments(make_env, distance, valid_actions, horizon, batch, success_distance)
@@ -227,8 +235,8 @@ def _check_arguments(
     """Refuses what cannot be meant, before an environment is made."""
     if not callable(make_env):
         raise ApilError(
-            f"make_env is {make_env!r:.60}: give a function that makes an environment, for example "
-            "lambda: gymnasium.make('CartPole-v1')."
+            f"make_env is {make_env!r:.60}: give the id of an environment, for example CartPole-v1, or a function that "
+            "makes one."
         )
     if not callable(distance) and not isinstance(distance, str):
         raise ApilError(
@@ -243,6 +251,16 @@ def _check_arguments(
             raise ApilError(f"{what} is {value!r:.60}: give a whole number from 1 up.")
     if not success_distance >= 0:
         raise ApilError(f"success_distance is {success_distance!r}: give a distance from 0 up.")
+
+
+def _by_id(name: str) -> MakeEnv:
+    """Makes a registered environment that can be shown."""
+    try:
+        modes = gymnasium.spec(name).make().metadata.get("render_modes", [])
+    except gymnasium.error.Error as error:
+        raise ApilError(f"Gymnasium has no environment '{name[:60]}': {str(error).splitlines()[0]}") from error
+    mode = next((mode for mode in ("ansi", "rgb_array") if mode in modes), None)
+    return partial(gymnasium.make, name, render_mode=mode)
 
 
 def _made(make_env: MakeEnv) -> gymnasium.Env[Any, Any]:
