@@ -3,7 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: study test maze clean
+# What depends on floating-point kernels. `make test-kernels` runs it as a processor without vector units would.
+NUMERICAL := tests/model tests/query tests/learning tests/test_nn.py tests/test_uncertainty.py tests/test_rng.py \
+	$(addprefix tests/r2r/test_r2r_,instruction.py language.py navigation.py oracle.py task.py)
+
+.PHONY: study test test-kernels maze clean
 
 study: $(READY)
 	$(BIN)/apil study grid --out results/grid
@@ -17,6 +21,9 @@ test: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 --dist loadfile
+
+test-kernels: $(READY)
+	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist loadfile $(NUMERICAL)
 
 # torch first and alone: its pinned build satisfies every later request, so no GPU packages are pulled in.
 $(READY): pyproject.toml constraints.txt

@@ -61,14 +61,14 @@ def test_a_rare_teacher_adds_little_extrinsic_uncertainty() -> None:
     bits = -(0.9 * math.log2(0.9) + 0.1 * math.log2(0.1))
     # A walk stands in inner cells for 4 to 7 of its 8 steps.
     assert 4 / 8 * bits - 1e-6 < found["extrinsic"] < 7 / 8 * bits
-    assert found["intrinsic"] == 0
+    assert found["intrinsic"] < 1e-6
 
 
 def test_in_the_maze_two_who_differ_have_what_one_who_varies_has_where_there_are_two_ways() -> None:
     maze = Maze()
     rand, both = (expected_uncertainty(maze, committee(teacher), 2000) for teacher in ("rand", "twodifdetm"))
-    assert rand["extrinsic"] == 0 < rand["intrinsic"] < 1
-    assert both["intrinsic"] == 0 < both["extrinsic"] < 1
+    assert rand["extrinsic"] < 1e-6 < rand["intrinsic"] < 1
+    assert both["intrinsic"] < 1e-6 < both["extrinsic"] < 1
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def test_a_perfect_imitator_has_the_uncertainty_of_its_teacher(learned: Trainer)
     # The paper: 0.04 for DETM, 0.72 for RAND (5.8125 / 8 = 0.727 for a perfect copy).
     assert detm["intrinsic"] < 0.1
     assert rand["intrinsic"] == pytest.approx(5.8125 / 8, abs=0.08)
-    assert detm["extrinsic"] == rand["extrinsic"] == 0
+    assert max(detm["extrinsic"], rand["extrinsic"]) < 1e-6
     assert detm["policy_loss"] < learned.rows[0][0]["policy_loss"] / 5
 
 

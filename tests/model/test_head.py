@@ -74,7 +74,7 @@ def test_moments_and_draws_are_those_of_the_mixture() -> None:
     drawn = BOX.scaled(mixed.drawn[0])
     torch.testing.assert_close(drawn.mean(0), sample.mean(0), **close)
     torch.testing.assert_close(drawn.var(0), sample.var(0), **close)
-    torch.testing.assert_close(torch.quantile(drawn[:50_000, 0], 0.1), torch.quantile(sample[:50_000, 0], 0.1), **close)
+    torch.testing.assert_close(torch.quantile(drawn[:, 0], 0.1), torch.quantile(sample[:, 0], 0.1), **close)
 
 
 def test_the_parts_are_those_of_decompose_variance() -> None:

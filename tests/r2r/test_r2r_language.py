@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from apil.errors import ApilError
 from apil.r2r import language
 from apil.r2r.compile import compile_world
-from apil.r2r.language import LanguageModel, model_folder
+from apil.r2r.language import LanguageModel, model_folder, to_bytes
 from apil.r2r.scenes import Readings
 from apil.r2r.text import mirror_word, mirror_words, tokenize
 from apil.r2r.world import World
@@ -102,11 +102,11 @@ def test_texts_are_read_word_by_word_and_shortest_first(model: LanguageModel) ->
     assert not found[4][8:].any()
 
 
-def test_many_texts_are_read_as_one_by_one(model: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_texts_are_read_as_one_by_one(model: LanguageModel) -> None:
     texts = [text.split() for text in TEXTS]
     together = dict(model.read(texts))
-    monkeypatch.setattr(language, "_TOKENS_AT_ONCE", 1)
-    for number, alone in model.read(texts):
+    for number, text in enumerate(texts):
+        ((_, alone),) = model.read([text])
         torch.testing.assert_close(together[number], alone, atol=2e-5, rtol=0)
 
 
@@ -210,6 +210,24 @@ def test_a_text_without_sides_reads_the_same_in_a_mirror(compiled: Path) -> None
             assert int(difference.max()) <= 1
             checked += 1
     assert checked > 5
+
+
+def test_a_direction_in_which_words_do_not_vary_is_zero(compiled: Path) -> None:
+    read = _readings(World.open(compiled))
+    # Layer-normalised rows sum to a constant, so they vary in one direction less than they have numbers.
+    assert read.rows.shape[1] == HIDDEN
+    assert float(read.scale[-1]) == 0
+    assert not read.rows[:, -1].any()
+    assert read.rows[:, :-1].int().abs().amax(0).tolist() == [127] * (HIDDEN - 1)
+
+
+def test_rounding_noise_moves_a_kept_number_by_one_at_most() -> None:
+    chance = torch.Generator().manual_seed(0)
+    rows = torch.randn(300, 5, generator=chance) * torch.tensor([1.0, 0.5, 0.02, 0.005, 0.0])
+    (one, scale), (other, _) = (to_bytes(rows + 1e-6 * torch.randn(300, 5, generator=chance)) for _ in range(2))
+    assert int((one.int() - other.int()).abs().max()) <= 1
+    assert bool(((one * scale - rows).abs() <= scale / 2 + 1e-5).all())
+    assert not to_bytes(torch.zeros(3, 2))[0].any()
 
 
 def test_an_episode_has_a_row_for_each_of_its_tokens(compiled: Path) -> None:

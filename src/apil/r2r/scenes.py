@@ -17,7 +17,7 @@ class Readings:
     rows: Tensor
     """[N, F] int8: in units of `scale`."""
     scale: Tensor
-    """[F] float"""
+    """[F] float from 0 up; 0 for a number that no row has."""
     start: Tensor
     """[episodes of the data] long: the first row of each instruction; -1 where it was not read."""
     mirrored: Tensor
