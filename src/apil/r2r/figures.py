@@ -19,13 +19,13 @@ from apil.studies.figures import (
     success_marker,
 )
 from apil.studies.paper import printed_results
-from apil.studies.records import Study
+from apil.studies.records import StudyRecords
 
 _SPLIT_COLOURS = ("#0072b2", "#e69f00")
 _SPLIT_MARKERS = "os"
 
 
-def draw_success_answers(study: Study) -> Figure | None:
+def draw_success_answers(study: StudyRecords) -> Figure | None:
     """Success alone at the end against all answers used; success in training is of other houses, and with help."""
     figure, panels = panel_each(study.teachers, 2.4, "answers, whole training", "success alone")
     for panel, teacher in zip(panels, study.teachers, strict=True):
@@ -41,7 +41,7 @@ def draw_success_answers(study: Study) -> Figure | None:
     return figure
 
 
-def draw_looks(study: Study) -> Figure | None:
+def draw_looks(study: StudyRecords) -> Figure | None:
     """Success alone on val_seen at the looks of a training, against the answers so far: runs pale, their mean bold."""
     if not any(run.looks for run in study.runs):
         return None
@@ -65,7 +65,7 @@ def draw_looks(study: Study) -> Figure | None:
     return figure
 
 
-def draw_training_success(study: Study) -> Figure | None:
+def draw_training_success(study: StudyRecords) -> Figure | None:
     """Success in training, in the houses trained on and with the help asked for, against the answers so far."""
     figure, panels = panel_each(study.teachers, 2.4, "answers so far", "success in training")
     for panel, teacher in zip(panels, study.teachers, strict=True):
@@ -85,7 +85,7 @@ def _count_in_thousands(panel: Axes) -> None:
     panel.locator_params(axis="x", nbins=5)
 
 
-def draw_splits(study: Study) -> Figure | None:
+def draw_splits(study: StudyRecords) -> Figure | None:
     """Success alone on each split by query policy, a panel for each teacher, with the paper's numbers."""
     figure, panels = panel_each(study.teachers, 2.5, "", "success alone")
     places = range(len(study.queries))
@@ -106,7 +106,7 @@ def draw_splits(study: Study) -> Figure | None:
     return figure
 
 
-def _split_marks(panel: Axes, study: Study, teacher: str, split: str, rank: int) -> None:
+def _split_marks(panel: Axes, study: StudyRecords, teacher: str, split: str, rank: int) -> None:
     """A mark for each query policy, with its interval; the splits stand side by side."""
     for place, query in enumerate(study.queries):
         success = study.cell(teacher, query).measure(split, "success_alone")
@@ -157,7 +157,7 @@ _TRAINING = Plate(
 )
 
 
-def plates_of(study: Study) -> tuple[Plate, ...]:
+def plates_of(study: StudyRecords) -> tuple[Plate, ...]:
     """The figures of a study, in the order of the report."""
     if not study.splits:
         return PLATES

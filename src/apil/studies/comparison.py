@@ -14,7 +14,7 @@ from apil.studies.plan import Cell
 from apil.studies.report import build_report, document, table_html
 from apil.studies.statistics import from_json
 from apil.studies.summary import write_records
-from apil.studies.tables import NOTHING, Grid, Table, shown
+from apil.studies.tables import NOTHING, Table, TableBlock, shown
 
 
 def write_task(study: OwnStudy, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
@@ -69,5 +69,5 @@ def comparison_table(study: OwnStudy, found: Mapping[str, Any], tasks: Sequence[
         f"{study.baseline} with the same task and teacher, averaged over these; 0.5 is no difference.",
     )
     return Table(
-        "table_comparison", "All rules over all tasks and teachers", notes, (Grid("Rules", header, tuple(rows)),)
+        "table_comparison", "All rules over all tasks and teachers", notes, (TableBlock("Rules", header, tuple(rows)),)
     )

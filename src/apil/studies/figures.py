@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
-from apil.studies.records import Curves, Study, TeacherModel, in_order
+from apil.studies.records import Curves, StudyRecords, TeacherModel, in_order
 from apil.studies.statistics import Floats, bands, principal_plane
 
 WIDTH = 6.6
@@ -84,11 +84,11 @@ class Plate:
     """File name without its ending."""
     title: str
     caption: str
-    draw: Callable[[Study], Figure | None]
+    draw: Callable[[StudyRecords], Figure | None]
     """None when the study lacks the records."""
 
 
-def render(plate: Plate, study: Study) -> dict[str, bytes]:
+def render(plate: Plate, study: StudyRecords) -> dict[str, bytes]:
     """The figure as `png` and `svg`, the same bytes every time; empty when the study lacks the records."""
     with matplotlib.rc_context(RC):
         figure = plate.draw(study)
@@ -159,7 +159,7 @@ def legend(figure: Figure, columns: int) -> None:
 _QUANTITIES = ("model", "extrinsic", "intrinsic", "behavioral", "total")
 
 
-def draw_uncertainty(study: Study) -> Figure | None:
+def draw_uncertainty(study: StudyRecords) -> Figure | None:
     """Five kinds of uncertainty (rows) for a few trainers (columns), a line for each teacher."""
     trained = study.metrics.names("query")
     trainers = [name for name in ("dagger", "apil", "intrun") if name in trained] or trained[:3]
@@ -186,7 +186,7 @@ _FAR = 3.0
 """A perfect copy that stands this many times as high as all curves is named in words: they would be flat beside it."""
 
 
-def _mark_expectations(panels: Sequence[Axes], study: Study, teachers: Sequence[str], quantity: str) -> None:
+def _mark_expectations(panels: Sequence[Axes], study: StudyRecords, teachers: Sequence[str], quantity: str) -> None:
     """A triangle at the right edge where a perfect copy of each teacher would stand; teachers who share a place stand
     side by side."""
     known = {name: study.expectations.get(name, {}).get(quantity) for name in teachers}
@@ -208,7 +208,7 @@ def _mark_expectations(panels: Sequence[Axes], study: Study, teachers: Sequence[
             panel.annotate(f"perfect copy: {text}", (0.03, 0.9), xycoords="axes fraction", fontsize=7, color="#444444")
 
 
-def draw_query_rate(study: Study) -> Figure | None:
+def draw_query_rate(study: StudyRecords) -> Figure | None:
     """Query rate over training, a panel for each teacher, a line for each query policy."""
     teachers, queries = study.metrics.names("teacher"), study.metrics.names("query")
     if not teachers:
@@ -227,7 +227,7 @@ def draw_query_rate(study: Study) -> Figure | None:
 _SAMPLE_COLOURS = ("#f0b429", "#f08a24", "#dd5a3a", "#b83b6b", "#6a1b6e", "#2d0b45")
 
 
-def draw_model_samples(study: Study) -> Figure | None:
+def draw_model_samples(study: StudyRecords) -> Figure | None:
     """Model uncertainty over training, a line for each number of identity samples, on two scales."""
     if study.samples is None:
         return None
@@ -256,7 +256,7 @@ def _set_log_scale(panel: Axes, values: Floats) -> None:
         panel.set_ylim(bottom=max(panel.get_ylim()[0], positive.max() * 1e-5))
 
 
-def draw_success_answers(study: Study) -> Figure | None:
+def draw_success_answers(study: StudyRecords) -> Figure | None:
     """Success against the answers used so far; the marker is success alone at the end."""
     teachers = study.teachers
     if not teachers:
@@ -283,7 +283,7 @@ def success_curve(panel: Axes, curves: Curves, style: Style, label: str = "_nole
         _line(panel, bands(answers).mean, success, label, thin, shade=0.10)
 
 
-def draw_interactions(study: Study) -> Figure | None:
+def draw_interactions(study: StudyRecords) -> Figure | None:
     """Success in training against interactions, on a common grid of interactions."""
     if not study.interactions:
         return None
@@ -309,7 +309,7 @@ def _until_end(points: Floats, answers: Floats, success: Floats) -> Floats:
     return np.where(points <= answers[-1], np.interp(points, answers, success), np.nan)
 
 
-def success_marker(panel: Axes, study: Study, teacher: str, query: str, colour: str) -> None:
+def success_marker(panel: Axes, study: StudyRecords, teacher: str, query: str, colour: str) -> None:
     """Success alone at the end against all answers, with both intervals."""
     cell = study.cell(teacher, query)
     answers, success = cell.figure("answers"), cell.figure("success_alone")
@@ -331,7 +331,7 @@ def success_marker(panel: Axes, study: Study, teacher: str, query: str, colour: 
     )
 
 
-def draw_personas(study: Study) -> Figure | None:
+def draw_personas(study: StudyRecords) -> Figure | None:
     """Learned persona vectors in the plane: committees in rows, trainers in columns."""
     committees = [model for model in study.models if len(model.members) > 1]
     trained = in_order(model.query for model in committees)
@@ -374,7 +374,7 @@ def _scatter_personas(panel: Axes, runs: Sequence[tuple[TeacherModel, Floats]]) 
             )
 
 
-def draw_query_objective(study: Study) -> Figure | None:
+def draw_query_objective(study: StudyRecords) -> Figure | None:
     """The two terms of the query objective of APIL over training, a panel for each teacher."""
     if study.objective is None:
         return None

@@ -46,7 +46,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskEntry:
     """A task of a study."""
 
     name: str
@@ -60,7 +60,7 @@ class OwnStudy:
 
     source: Path
     """The file."""
-    tasks: tuple[Task, ...]
+    tasks: tuple[TaskEntry, ...]
     teachers: tuple[str, ...]
     rules: tuple[Rule, ...]
     settings: Mapping[str, Any]
@@ -166,14 +166,14 @@ def _rule(entry: Any, place: int) -> Rule:
     return Rule(_text(label, f"label of {where}"), query, threshold, budget, _table(entry, "options"))
 
 
-def _task(entry: Any, place: int) -> Task:
+def _task(entry: Any, place: int) -> TaskEntry:
     if isinstance(entry, str):
         entry = {"name": entry}
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise ApilError(f"task {place} is {entry!r:.60}: give the name of a task, or a table with 'name'.")
     _known(entry, ("name", "label", "options"), f"key of task {place}")
     label = _text(entry.get("label", entry["name"]), f"label of task {place}")
-    return Task(entry["name"], label, _table(entry, "options"))
+    return TaskEntry(entry["name"], label, _table(entry, "options"))
 
 
 def _text(value: Any, where: str) -> str:
@@ -211,7 +211,7 @@ def _levels(values: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
 
-def own_plan(study: OwnStudy, task: Task, calibration: Calibration) -> list[Cell]:
+def own_plan(study: OwnStudy, task: TaskEntry, calibration: Calibration) -> list[Cell]:
     """All runs of one task of a study."""
     with _naming(study.source):
         base = RunConfig(task=task.name, teacher=study.teachers[0], query="never", options=dict(task.options))

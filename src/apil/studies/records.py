@@ -58,7 +58,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellResult:
     """One teacher and one query policy, over all seeds."""
 
     teacher: str
@@ -137,7 +137,7 @@ class TeacherModel:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class ThresholdNote:
     """The threshold of a query policy, and how it was found."""
 
     value: float
@@ -168,7 +168,7 @@ class Interactions:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyRecords:
     """Everything that a study recorded."""
 
     task: str
@@ -177,7 +177,7 @@ class Study:
     iterations: int
     expectation: str
     """How the expectation over teacher identities was computed."""
-    cells: tuple[Cell, ...]
+    cells: tuple[CellResult, ...]
     metrics: Curves
     samples: Curves | None
     """Runs that differ only in the number of identity samples; label `samples`."""
@@ -190,7 +190,7 @@ class Study:
     command: str
     """What was typed for the study; empty if it is not known."""
     models: tuple[TeacherModel, ...]
-    thresholds: Mapping[str, Threshold]
+    thresholds: Mapping[str, ThresholdNote]
     interactions: tuple[Interactions, ...] = ()
     """Success for interactions and costs, of a study of your own; empty for the paper's."""
     unit: str = "bits"
@@ -217,10 +217,10 @@ class Study:
         """The query policies of the study, in the order of tables and figures."""
         return in_order(cell.query for cell in self.cells)
 
-    def cell(self, teacher: str, query: str) -> Cell:
+    def cell(self, teacher: str, query: str) -> CellResult:
         """The cell of a teacher and a query policy; one without figures when the study has none."""
         found = (cell for cell in self.cells if (cell.teacher, cell.query) == (teacher, query))
-        return next(found, Cell(teacher, query, {}))
+        return next(found, CellResult(teacher, query, {}))
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -230,7 +230,7 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(given, key=lambda name: known.index(name) if name in known else len(known))
 
 
-def read_study(folder: Path) -> Study:
+def read_study(folder: Path) -> StudyRecords:
     """Read the records of a study folder. Only `summary.json` and `metrics.csv` have to be there."""
     if not folder.is_dir():
         raise ApilError(f"No study folder '{folder}'. Give the folder that a study was written to.")
@@ -245,12 +245,12 @@ def read_study(folder: Path) -> Study:
         raise ApilError(f"The records in '{folder}' are not as expected: {error!r}. Run the study again.") from error
 
 
-def _study(folder: Path) -> Study:
+def _study(folder: Path) -> StudyRecords:
     summary = _json(folder / "summary.json")
     about_teachers = _json(folder / "teachers.json")
     own = _json(folder / "interactions.json")
     seeds = summary["seeds"]
-    return Study(
+    return StudyRecords(
         # Numbers of the paper and of R2R on public data must not stand beside those of other houses.
         task=summary["task"] if summary.get("public_data", True) else "houses",
         seeds=len(seeds) if isinstance(seeds, list) else int(seeds),
@@ -266,7 +266,7 @@ def _study(folder: Path) -> Study:
         command=str(_json(folder / "study.json").get("command", "")),
         models=tuple(_model(entry) for entry in about_teachers.get("models", [])),
         thresholds={
-            query: Threshold(float(entry["threshold"]), entry["how"])
+            query: ThresholdNote(float(entry["threshold"]), entry["how"])
             for query, entry in _json(folder / "thresholds.json").items()
         },
         ceiling=tuple(_ceiling(entry) for entry in summary.get("teachers", [])),
@@ -304,13 +304,13 @@ def _json(path: Path) -> dict[str, Any]:
     return data
 
 
-def _cell(entry: Mapping[str, Any]) -> Cell:
+def _cell(entry: Mapping[str, Any]) -> CellResult:
     figures = {name: from_json(value) for name, value in entry.items() if isinstance(value, dict) and name != "splits"}
     splits = {
         split: {name: from_json(value) for name, value in measures.items()}
         for split, measures in entry.get("splits", {}).items()
     }
-    return Cell(entry["teacher"], entry["query"], figures, int(entry.get("seeds", 0)), splits)
+    return CellResult(entry["teacher"], entry["query"], figures, int(entry.get("seeds", 0)), splits)
 
 
 def _ceiling(entry: Mapping[str, Any]) -> Ceiling:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from apil.r2r.figures import ALL_PLATES, plates_of
 from apil.r2r.findings import r2r_findings
-from apil.r2r.tables import difference_grid, r2r_tables
+from apil.r2r.tables import difference_block, r2r_tables
 from apil.runs.files import write_bytes
 from apil.studies.figures import OWN_PLATES, Plate, render
 from apil.studies.paper import readings
-from apil.studies.records import Cell, Study, in_order, read_study
+from apil.studies.records import CellResult, StudyRecords, in_order, read_study
 from apil.studies.statistics import Estimate
 from apil.studies.tables import (
-    Grid,
     Table,
+    TableBlock,
     all_tables,
-    comparison_grid,
+    comparison_block,
     members_truth,
     over_runs,
     seed_counts,
@@ -55,7 +55,7 @@ def build_report(folder: Path, workers: int = 1) -> list[Path]:
     return [folder / name for name in contents]
 
 
-def _render_all(study: Study, workers: int) -> Rendered:
+def _render_all(study: StudyRecords, workers: int) -> Rendered:
     """Drawing takes longer than all the rest, so the figures are shared out over processes."""
     plates = _plates(study)
     if workers == 1:
@@ -65,7 +65,7 @@ def _render_all(study: Study, workers: int) -> Rendered:
         return {plate.name: formats for plate, formats in zip(plates, drawn, strict=True)}
 
 
-def _plates(study: Study) -> Sequence[Plate]:
+def _plates(study: StudyRecords) -> Sequence[Plate]:
     """The figures of a study, in the order of the report."""
     return (*OWN_PLATES, *plates_of(study)) if study.interactions else plates_of(study)
 
@@ -82,7 +82,7 @@ _NO_RULE = (*_ALWAYS_ASK, "random", "never")
 """Policies whose questions do not depend on what was learned."""
 
 
-def findings(study: Study) -> list[str]:
+def findings(study: StudyRecords) -> list[str]:
     """The main results as sentences, each computed from the records."""
     if study.splits:
         apart = (_members_apart(study, teacher) for teacher in study.teachers)
@@ -96,12 +96,12 @@ def findings(study: Study) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _known(cells: Iterable[Cell], figure: str) -> list[Cell]:
+def _known(cells: Iterable[CellResult], figure: str) -> list[CellResult]:
     """The cells that have this figure, but for those that never asked: they learned nothing."""
     return [c for c in cells if c.query != "never" and c.figure(figure).known and c.figure("answers").mean != 0]
 
 
-def _all_succeed(study: Study) -> str:
+def _all_succeed(study: StudyRecords) -> str:
     alone = [cell.figure("success_alone") for cell in study.cells]
     if not alone or not all(figure.known and figure.low >= 1.0 for figure in alone):
         return ""
@@ -112,7 +112,7 @@ def _all_succeed(study: Study) -> str:
     )
 
 
-def _asks_least(teacher: str, cells: Sequence[Cell]) -> str:
+def _asks_least(teacher: str, cells: Sequence[CellResult]) -> str:
     asking = sorted(_known(cells, "query_rate"), key=lambda cell: cell.figure("query_rate").mean)
     if len(asking) < 2:
         return ""
@@ -125,7 +125,7 @@ def _asks_least(teacher: str, cells: Sequence[Cell]) -> str:
     )
 
 
-def _cheapest_of_best(teacher: str, cells: Sequence[Cell]) -> str:
+def _cheapest_of_best(teacher: str, cells: Sequence[CellResult]) -> str:
     able = [cell for cell in _known(cells, "success_alone") if cell.figure("answers").known]
     if len(able) < 2 or all(cell.figure("success_alone").low >= 1.0 for cell in able):
         return ""
@@ -143,7 +143,7 @@ def _cheapest_of_best(teacher: str, cells: Sequence[Cell]) -> str:
     )
 
 
-def _saved(study: Study, teacher: str) -> str:
+def _saved(study: StudyRecords, teacher: str) -> str:
     """What APIL pays and gets, against asking at every step."""
     ours, every = study.cell(teacher, "apil"), study.cell(teacher, "dagger")
     if not (ours.figure("answers").known and every.figure("answers").mean > 0):
@@ -155,7 +155,7 @@ def _saved(study: Study, teacher: str) -> str:
     )
 
 
-def _misled(study: Study, query: str) -> str:
+def _misled(study: StudyRecords, query: str) -> str:
     """Under which teachers a rule ends up asking more than under the single, consistent one."""
     base = study.cell("detm", query).figure("query_rate")
     if not base.known:
@@ -167,7 +167,7 @@ def _misled(study: Study, query: str) -> str:
     return f"{query} ends up asking more than under detm ({shown(base)}) when taught by {', '.join(more)}."
 
 
-def _members_apart(study: Study, teacher: str) -> str:
+def _members_apart(study: StudyRecords, teacher: str) -> str:
     """How far apart the agent holds the members of a committee, over all query policies."""
     models = [model for model in study.models if model.teacher == teacher and len(model.members) > 1]
     found: dict[str, Estimate] = {}
@@ -184,7 +184,7 @@ def _members_apart(study: Study, teacher: str) -> str:
     )
 
 
-def _nearest(study: Study, distance: Mapping[str, float]) -> str:
+def _nearest(study: StudyRecords, distance: Mapping[str, float]) -> str:
     """Which trainer comes nearest to the paper's Table 1."""
     query = min(distance, key=lambda name: distance[name])
     count = 2 * len(study.teachers)
@@ -236,7 +236,7 @@ def document(title: str, sections: Iterable[str]) -> str:
     )
 
 
-def page(study: Study, tables: Sequence[Table], figures: Rendered, out: str, maps: Mapping[str, bytes]) -> str:
+def page(study: StudyRecords, tables: Sequence[Table], figures: Rendered, out: str, maps: Mapping[str, bytes]) -> str:
     """The whole report as one HTML page that needs nothing from elsewhere."""
     drawn = (_figure(plate.name, plate.title, plate.caption, figures[plate.name]) for plate in _plates(study))
     title = f"Learning from several teachers: the {study.task} study"
@@ -262,7 +262,7 @@ def _list(items: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{html.escape(item)}</li>" for item in items) + "</ul>" if items else ""
 
 
-def _introduction(study: Study, out: str) -> str:
+def _introduction(study: StudyRecords, out: str) -> str:
     command = (
         study.command or f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
     )
@@ -280,9 +280,9 @@ def _introduction(study: Study, out: str) -> str:
     return "".join(f"<p>{html.escape(text)}</p>" for text in paragraphs) + f"<pre>{html.escape(command)}</pre>"
 
 
-def _comparison(study: Study) -> str:
-    grid, distance = comparison_grid(study)
-    if not grid.rows:
+def _comparison(study: StudyRecords) -> str:
+    block, distance = comparison_block(study)
+    if not block.rows:
         return f"<p>The paper has no numbers for the task {html.escape(study.task)}.</p>"
     note = (
         "Learned intrinsic and extrinsic uncertainty against Table 1 of the paper. An entry says by how "
@@ -293,37 +293,37 @@ def _comparison(study: Study) -> str:
     if 1 in seed_counts(study):
         note += " One seed has no interval, so that nearly every figure of one seed is outside."
     nearest = f"<p>{html.escape(_nearest(study, distance))}</p>" if distance else ""
-    return _second_table(study) + nearest + _notes([note]) + _grid(grid)
+    return _second_table(study) + nearest + _notes([note]) + _block(block)
 
 
-def _second_table(study: Study) -> str:
+def _second_table(study: StudyRecords) -> str:
     """Success against the paper's Table 2, where the task is the paper's."""
-    if not study.splits or not difference_grid(study).rows:
+    if not study.splits or not difference_block(study).rows:
         return ""
     note = (
         "Success of the agent alone against Table 2 of the paper, which is on the test split, whose goals are not "
         "public, and does not say how many runs it rests on. Both numbers are in the first table below."
     )
-    return _notes([note]) + _grid(difference_grid(study))
+    return _notes([note]) + _block(difference_block(study))
 
 
 def table_html(table: Table) -> str:
     """A table with its title and notes."""
-    return f"<h3>{html.escape(table.title)}</h3>" + _notes(table.notes) + "".join(map(_grid, table.grids))
+    return f"<h3>{html.escape(table.title)}</h3>" + _notes(table.notes) + "".join(map(_block, table.blocks))
 
 
 def _notes(notes: Sequence[str]) -> str:
     return '<div class="soft">' + _list(notes) + "</div>"
 
 
-def _grid(grid: Grid) -> str:
-    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in grid.header)
+def _block(block: TableBlock) -> str:
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in block.header)
     rows = "".join(
         f'<tr><th scope="row">{html.escape(name)}</th>' + "".join(map(_entry, cells)) + "</tr>"
-        for name, *cells in grid.rows
+        for name, *cells in block.rows
     )
     return (
-        f'<h4>{html.escape(grid.heading)}</h4><div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f'<h4>{html.escape(block.heading)}</h4><div class="scroll"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -362,14 +362,14 @@ def _figure(name: str, title: str, caption: str, formats: Mapping[str, bytes]) -
     )
 
 
-def _thresholds(study: Study) -> str:
+def _thresholds(study: StudyRecords) -> str:
     queries = in_order(study.thresholds)
     return _list(
         [f"{q}: {study.thresholds[q].value:.4g}. {study.thresholds[q].how}{_came_of_it(study, q)}" for q in queries]
     )
 
 
-def _came_of_it(study: Study, query: str) -> str:
+def _came_of_it(study: StudyRecords, query: str) -> str:
     """The query rate over whole runs with DETM, on which thresholds are found, beside APIL's."""
     ours, apil = (study.cell("detm", name).figure("query_rate_total") for name in (query, "apil"))
     if not (ours.known and apil.known):
@@ -377,7 +377,7 @@ def _came_of_it(study: Study, query: str) -> str:
     return f" In this study's runs with detm: {ours.mean:.3f}, apil {apil.mean:.3f}."
 
 
-def _readings(study: Study) -> str:
+def _readings(study: StudyRecords) -> str:
     entries = (
         f"<dt>{html.escape(r.title)}</dt><dd>{html.escape(r.text)}</dd>"
         for r in readings("r2r" if study.splits else study.task)
