@@ -9,10 +9,13 @@ import pytest
 from made_up_r2r_study import write_r2r_study
 from made_up_study import write_study
 
-from apil.r2r.figures import plates_of
-from apil.r2r.tables import look_to_reach, navigation_table, paired_table, r2r_tables, results_table
+from apil.r2r.report import REPORT
+from apil.r2r.tables import look_to_reach, navigation_table, paired_table, results_table
+from apil.studies.extras import extras_of
+from apil.studies.figures import PLATES
+from apil.studies.findings import findings
 from apil.studies.records import Look, RunResult, StudyRecords, read_study
-from apil.studies.report import build_report, findings
+from apil.studies.report import build_report
 from apil.studies.tables import TableBlock, queries_table, uncertainty_table
 
 
@@ -87,7 +90,7 @@ def test_apil_is_compared_with_dagger_seed_by_seed(study: StudyRecords) -> None:
 
 
 def test_findings_are_those_of_the_records(study: StudyRecords) -> None:
-    said = findings(study)
+    said = findings(study, REPORT)
     assert said[0].startswith("detm: the highest success alone on val_unseen is 48.0 [45.0, 51.0] % (apil, 3 seeds)")
     assert "The teacher itself, followed at every step, reaches 99.9 %." in said[0]
     assert any("minus dagger's is +3.0 points (over 3 common seeds, from +1.0 to +5.0)" in text for text in said)
@@ -104,7 +107,7 @@ def test_the_report_has_the_ceiling_the_papers_numbers_and_the_maps(folder: Path
     page = (folder / "report.html").read_text()
     assert "Teachers followed at every step" in page
     assert "<td>36.9 / 29.7</td>" in page
-    assert "minus the paper&#x27;s on test (points)" in page
+    assert "minus the paper&#39;s on test (points)" in page
     assert page.count('<figure id="map_') == 2
     assert "Reference actions on R2R" in page
     assert "<td>nan" not in page
@@ -112,8 +115,9 @@ def test_the_report_has_the_ceiling_the_papers_numbers_and_the_maps(folder: Path
 
 def test_a_task_without_splits_has_none_of_this(tmp_path: Path) -> None:
     maze = read_study(write_study(tmp_path, task="maze", teachers=["detm"], queries=["apil", "dagger"], seeds=2))
-    assert r2r_tables(maze) == []
-    assert "figure_splits" not in {plate.name for plate in plates_of(maze)}
+    extras = extras_of("maze")
+    assert not extras.tables(maze)
+    assert extras.plates(PLATES) == PLATES
     assert "seeds" not in queries_table(maze).blocks[0].header, "all rows have the same, and the notes say it"
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
+from apil.r2r.paper import printed_results
 from apil.studies.figures import (
-    PLATES,
     QUERY_STYLES,
     Plate,
     legend,
@@ -18,7 +19,6 @@ from apil.studies.figures import (
     success_curve,
     success_marker,
 )
-from apil.studies.paper import printed_results
 from apil.studies.records import StudyRecords
 
 _SPLIT_COLOURS = ("#0072b2", "#e69f00")
@@ -92,7 +92,7 @@ def draw_splits(study: StudyRecords) -> Figure | None:
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for rank, split in enumerate(study.splits[:2]):
             _split_marks(panel, study, teacher, split, rank)
-        printed = [printed_results(study.task).get(query, {}).get(teacher) for query in study.queries]
+        printed = [printed_results(study).get(query, {}).get(teacher) for query in study.queries]
         known = [place for place in places if printed[place] is not None]
         paper = [result.success / 100 for result in printed if result is not None]
         if known:
@@ -157,13 +157,7 @@ _TRAINING = Plate(
 )
 
 
-def plates_of(study: StudyRecords) -> tuple[Plate, ...]:
-    """The figures of a study, in the order of the report."""
-    if not study.splits:
-        return PLATES
+def r2r_plates(general: Sequence[Plate]) -> list[Plate]:
+    """All figures of a study, in the order of the report."""
     own = {_ANSWERS.name: (_SPLITS, _ANSWERS, _LOOKS, _TRAINING)}
-    return tuple(plate for general in PLATES for plate in own.get(general.name, (general,)))
-
-
-ALL_PLATES = (*PLATES, _SPLITS, _LOOKS, _TRAINING)
-"""Whatever a study of any task may have."""
+    return [plate for each in general for plate in own.get(each.name, (each,))]

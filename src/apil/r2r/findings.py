@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from apil.r2r.paper import printed_results
 from apil.r2r.tables import answers_share, both_ways, differences, percent
-from apil.studies.paper import printed_results, printed_uncertainty
 from apil.studies.records import CellResult, StudyRecords
 from apil.studies.tables import shown
 
 
 def r2r_findings(study: StudyRecords) -> list[str]:
-    """The main results; none where the task has no splits."""
+    """The main results; none where the records have no splits."""
     if not study.splits:
         return []
     sentences = [_best(study, teacher) for teacher in study.teachers]
@@ -66,7 +66,7 @@ def _against_dagger(study: StudyRecords, teacher: str) -> str:
 
 def _against_paper(study: StudyRecords) -> str:
     """In how many cells we are above the paper's success."""
-    printed = printed_results(study.task)
+    printed = printed_results(study)
     gaps = [
         (100 * cell.measure(study.splits[0], "success_alone").mean - printed[cell.query][cell.teacher].success, cell)
         for cell in study.cells
@@ -100,7 +100,7 @@ def _varies_more(study: StudyRecords, other: str) -> str:
         return ""
     higher = sum(varies > steady for varies, steady in found.values())
     each = ", ".join(f"{query} {varies:.3f} against {steady:.3f}" for query, (varies, steady) in found.items())
-    numbers = [printed_uncertainty(study.task, name, "intrinsic") for name in ("rand", other)]
+    numbers = [study.printed_uncertainty(name, "intrinsic") for name in ("rand", other)]
     printed = "; paper " + " against ".join(f"{number:.2f}" for number in numbers if number is not None)
     return (
         f"Learned intrinsic uncertainty is higher under rand than under {other} for {higher} of {len(found)} trainers "
@@ -114,7 +114,7 @@ def _differ(study: StudyRecords, query: str) -> str:
     known = {name: figure for name, figure in known.items() if figure.known}
     if len(known) < 2:
         return ""
-    paper = {name: printed_uncertainty(study.task, name, "extrinsic") for name in known}
+    paper = {name: study.printed_uncertainty(name, "extrinsic") for name in known}
     each = ", ".join(
         f"{name} {figure.mean:.4f}" + ("" if paper[name] is None else f" (paper {paper[name]:.2f})")
         for name, figure in known.items()

@@ -94,7 +94,7 @@ def render(plate: Plate, study: StudyRecords) -> dict[str, bytes]:
         figure = plate.draw(study)
         if figure is None:
             return {}
-        figure.suptitle(f"{plate.title} ({study.task})")
+        figure.suptitle(f"{plate.title} ({study.label})")
         png = saved(figure, format="png", dpi=150, metadata={"Software": None})
         figure.set_layout_engine("none")  # the layout just found serves both formats
         return {"png": png, "svg": saved(figure, format="svg", metadata={"Date": None})}

@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apil.errors import ApilError
+from apil.studies.extras import Extras, extras_of
+from apil.studies.paper import Uncertainty
 from apil.studies.statistics import UNKNOWN, Estimate, Floats, from_json
+from apil.studies.text import printable
 
 TEACHERS = ("detm", "rand", "tworand", "twodifdetm")
 """The paper's teachers, in the order in which every table and figure shows them."""
@@ -96,7 +99,7 @@ class Look(NamedTuple):
     answers: float
     """So far."""
     success: float
-    """Alone, on the episodes of val_seen that were looked at."""
+    """Alone, on the episodes that were looked at."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,9 @@ class StudyRecords:
     """Everything that a study recorded."""
 
     task: str
-    """`houses` for a study of R2R's task on any other data than the public ones."""
+    """As registered."""
+    label: str
+    """What tables and figures call it: the task's name, or another where the data are not the paper's."""
     seeds: int
     iterations: int
     expectation: str
@@ -201,6 +206,8 @@ class StudyRecords:
     """On the first split; empty where the task has no splits."""
     runs: tuple[RunResult, ...] = ()
     """Empty where the task has no splits."""
+    printed: Mapping[str, Uncertainty] = field(default_factory=dict)
+    """The paper's Table 1 by teacher; empty where the task or the data are not the paper's."""
 
     @property
     def splits(self) -> list[str]:
@@ -217,6 +224,11 @@ class StudyRecords:
         """The query policies of the study, in the order of tables and figures."""
         return in_order(cell.query for cell in self.cells)
 
+    def printed_uncertainty(self, teacher: str, quantity: str) -> float | None:
+        """The number that the paper's Table 1 has for `intrinsic` or `extrinsic`; None when it has none."""
+        row = self.printed.get(teacher)
+        return None if row is None else {"intrinsic": row.intrinsic, "extrinsic": row.extrinsic}[quantity]
+
     def cell(self, teacher: str, query: str) -> CellResult:
         """The cell of a teacher and a query policy; one without figures when the study has none."""
         found = (cell for cell in self.cells if (cell.teacher, cell.query) == (teacher, query))
@@ -230,29 +242,35 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(given, key=lambda name: known.index(name) if name in known else len(known))
 
 
-def read_study(folder: Path) -> StudyRecords:
-    """Read the records of a study folder. Only `summary.json` and `metrics.csv` have to be there."""
+def read_study(folder: Path, extras: Extras | None = None) -> StudyRecords:
+    """Read the records of a study folder. Only `summary.json` and `metrics.csv` have to be there.
+
+    Without `extras` those of its task count.
+    """
     if not folder.is_dir():
         raise ApilError(f"No study folder '{folder}'. Give the folder that a study was written to.")
     for name in ("summary.json", "metrics.csv"):
         if not (folder / name).is_file():
             raise ApilError(f"No '{name}' in '{folder}': it is not the folder of a finished study.")
     try:
-        return _study(folder)
+        return _study(folder, extras)
     except ApilError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ApilError(f"The records in '{folder}' are not as expected: {error!r}. Run the study again.") from error
 
 
-def _study(folder: Path) -> StudyRecords:
+def _study(folder: Path, extras: Extras | None) -> StudyRecords:
     summary = _json(folder / "summary.json")
+    extras = extras or extras_of(summary["task"])
+    other_data = extras.other_data(summary)
     about_teachers = _json(folder / "teachers.json")
     own = _json(folder / "interactions.json")
     seeds = summary["seeds"]
     return StudyRecords(
-        # Numbers of the paper and of R2R on public data must not stand beside those of other houses.
-        task=summary["task"] if summary.get("public_data", True) else "houses",
+        task=str(summary["task"]),
+        label=other_data or str(summary["task"]),
+        printed={} if other_data else dict(extras.printed),
         seeds=len(seeds) if isinstance(seeds, list) else int(seeds),
         iterations=int(summary["iterations"]),
         expectation=str(summary["expectation"]),
@@ -301,7 +319,17 @@ def _json(path: Path) -> dict[str, Any]:
         raise ApilError(f"'{path}' is not JSON: {error}. Run the study again.") from error
     if not isinstance(data, dict):
         raise ApilError(f"'{path}' holds a {type(data).__name__}, not an object. Run the study again.")
-    return data
+    cleaned: dict[str, Any] = _cleaned(data)
+    return cleaned
+
+
+def _cleaned(data: Any) -> Any:
+    """JSON whose text can be shown."""
+    if isinstance(data, dict):
+        return {_cleaned(name): _cleaned(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_cleaned(value) for value in data]
+    return printable(data) if isinstance(data, str) else data
 
 
 def _cell(entry: Mapping[str, Any]) -> CellResult:
@@ -365,7 +393,7 @@ def _curves(path: Path, labels: Sequence[str], figures: Sequence[str]) -> Curves
         rows = list(reader)
     try:
         return Curves(
-            {name: np.array([row[name] for row in rows], dtype=np.str_) for name in labels},
+            {name: np.array([printable(row[name]) for row in rows], dtype=np.str_) for name in labels},
             {name: np.array([float(row[name]) for row in rows], dtype=np.float64) for name in numbers},
         )
     except (TypeError, ValueError) as error:

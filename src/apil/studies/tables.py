@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from apil.studies.paper import EXPECTED, differs, printed_uncertainty
+from apil.studies.paper import EXPECTED, differs
 from apil.studies.records import StudyRecords, TeacherModel, in_order
 from apil.studies.statistics import Estimate, estimate
+from apil.studies.text import inert
 
 NOTHING = "–"
 """What a table shows where there is no figure."""
@@ -38,15 +39,15 @@ class Table:
 
     def markdown(self) -> str:
         """The table as a Markdown document."""
-        parts = [f"# {self.title}", "\n".join(f"- {note}" for note in self.notes)]
+        parts = [f"# {inert(self.title)}", "\n".join(f"- {inert(note)}" for note in self.notes)]
         for block in self.blocks:
-            parts += [f"## {block.heading}", _markdown_rows(block)]
+            parts += [f"## {inert(block.heading)}", _markdown_rows(block)]
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _markdown_rows(block: TableBlock) -> str:
     lines = [block.header, tuple("---" for _ in block.header), *block.rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(inert(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def all_tables(study: StudyRecords) -> list[Table]:
@@ -78,7 +79,7 @@ def setting(study: StudyRecords) -> str:
     if len(counts) > 1:
         runs = f"{counts[0]} to {counts[-1]} seeds, as each row says (one seed has no interval)"
     return (
-        f"Task {study.task}, {runs}, {study.iterations:,} training iterations; expectation over teacher "
+        f"Task {study.label}, {runs}, {study.iterations:,} training iterations; expectation over teacher "
         f"identities: {study.expectation}."
     )
 
@@ -133,11 +134,11 @@ def uncertainty_table(study: StudyRecords) -> Table:
     if _has_paper(study) and len(seed_counts(study)) > 1:
         notes.append("Where there is one seed there is no interval and no mark.")
     blocks = tuple(_uncertainty_block(study, quantity) for quantity in ("intrinsic", "extrinsic"))
-    return Table("table_uncertainty", f"Uncertainty learned from each teacher, {study.task}", tuple(notes), blocks)
+    return Table("table_uncertainty", f"Uncertainty learned from each teacher, {study.label}", tuple(notes), blocks)
 
 
 def _has_paper(study: StudyRecords) -> bool:
-    return any(printed_uncertainty(study.task, teacher, "intrinsic") is not None for teacher in study.teachers)
+    return any(teacher in study.printed for teacher in study.teachers)
 
 
 def _uncertainty_block(study: StudyRecords, quantity: str) -> TableBlock:
@@ -149,7 +150,7 @@ def _uncertainty_block(study: StudyRecords, quantity: str) -> TableBlock:
         sampled = (f"{study.estimates[name][quantity]:.3f}" for name in teachers)
         rows.append(("expectation, as sampled", *none, *sampled))
     if _has_paper(study):
-        rows.append(("paper", *none, *(_printed(study.task, teacher, quantity) for teacher in teachers)))
+        rows.append(("paper", *none, *(_printed(study, teacher, quantity) for teacher in teachers)))
     for query in study.queries:
         figures = (_compared(study, teacher, query, quantity) for teacher in teachers)
         rows.append((query, *_seeds_column(study, query, teachers), *figures))
@@ -168,22 +169,22 @@ def _expected(study: StudyRecords, teacher: str, quantity: str) -> str:
     return "> 0" if positive else "0"
 
 
-def _printed(task: str, teacher: str, quantity: str) -> str:
-    printed = printed_uncertainty(task, teacher, quantity)
+def _printed(study: StudyRecords, teacher: str, quantity: str) -> str:
+    printed = study.printed_uncertainty(teacher, quantity)
     return NOTHING if printed is None else f"{printed:.2f}"
 
 
 def _compared(study: StudyRecords, teacher: str, query: str, quantity: str) -> str:
     cell = study.cell(teacher, query)
     ours = cell.figure(quantity)
-    printed = printed_uncertainty(study.task, teacher, quantity)
+    printed = study.printed_uncertainty(teacher, quantity)
     mark = f" {DIFFERS}" if printed is not None and cell.seeds != 1 and differs(printed, ours) else ""
     return shown(ours, seeds=cell.seeds) + mark
 
 
 def comparison_block(study: StudyRecords) -> tuple[TableBlock, dict[str, float]]:
     """Where each trainer misses the paper's Table 1, and its mean distance from it in bits; empty outside the paper."""
-    teachers = [name for name in study.teachers if printed_uncertainty(study.task, name, "intrinsic") is not None]
+    teachers = [name for name in study.teachers if name in study.printed]
     rows, distance = [], {}
     for query in study.queries if teachers else ():
         known = [study.cell(teacher, query).figure("intrinsic").known for teacher in teachers]
@@ -199,14 +200,14 @@ def comparison_block(study: StudyRecords) -> tuple[TableBlock, dict[str, float]]
 def _gaps(study: StudyRecords, teacher: str, query: str) -> dict[str, float]:
     """How far our mean is from each of the paper's numbers, without sign."""
     cell = study.cell(teacher, query)
-    printed = {name: printed_uncertainty(study.task, teacher, name) for name in ("intrinsic", "extrinsic")}
+    printed = {name: study.printed_uncertainty(teacher, name) for name in ("intrinsic", "extrinsic")}
     return {name: abs(cell.figure(name).mean - value) for name, value in printed.items() if value is not None}
 
 
 def _misses(study: StudyRecords, teacher: str, query: str) -> list[str]:
     cell, found = study.cell(teacher, query), []
     for quantity in ("intrinsic", "extrinsic"):
-        printed, ours = printed_uncertainty(study.task, teacher, quantity), cell.figure(quantity)
+        printed, ours = study.printed_uncertainty(teacher, quantity), cell.figure(quantity)
         if printed is not None and differs(printed, ours):
             found.append(f"{quantity} {ours.mean - printed:+.3f}")
     return found
@@ -246,7 +247,7 @@ def queries_table(study: StudyRecords) -> Table:
         "ask. Success in training: with the help that was asked for.",
         _READ_INTERVALS,
     )
-    return Table("table_queries", f"Questions asked and success, {study.task}", notes, tuple(blocks))
+    return Table("table_queries", f"Questions asked and success, {study.label}", notes, tuple(blocks))
 
 
 def interactions_table(study: StudyRecords) -> Table:
@@ -286,7 +287,7 @@ def interactions_table(study: StudyRecords) -> Table:
         f"Better than {study.baseline}: the probability that a run of the rule has a higher success alone than a run "
         f"of {study.baseline}; 0.5 is no difference.",
     )
-    return Table("table_interactions", f"What the answers bought, {study.task}", notes, tuple(blocks))
+    return Table("table_interactions", f"What the answers bought, {study.label}", notes, tuple(blocks))
 
 
 def _needed(interactions: Estimate, reached: float) -> str:
@@ -321,7 +322,7 @@ def costs_table(study: StudyRecords) -> Table:
         "Answers over the whole training, and what they cost at the study's prices.",
         _READ_INTERVALS,
     )
-    return Table("table_costs", f"Cost by teacher, {study.task}", notes, tuple(blocks))
+    return Table("table_costs", f"Cost by teacher, {study.label}", notes, tuple(blocks))
 
 
 _MODEL_COLUMNS: tuple[tuple[str, Callable[[TeacherModel], float]], ...] = (
@@ -344,7 +345,7 @@ def teachers_table(study: StudyRecords) -> Table:
         "Divergences are Jensen-Shannon, in bits, from 0 (the same) to 1 (nothing in common). " + _READ_INTERVALS,
     )
     blocks = tuple(_teacher_block(study, teacher) for teacher in in_order(model.teacher for model in study.models))
-    title = f"Are the teachers the same teacher, and does the agent know them? ({study.task})"
+    title = f"Are the teachers the same teacher, and does the agent know them? ({study.label})"
     return Table("table_teachers", title, notes, blocks)
 
 

@@ -16,16 +16,19 @@ TASKS.register(
     "grid",
     "apil.tasks.grid:Grid",
     "5 x 5 grid, right or down to the far corner; every walk succeeds (the paper's)",
+    report="apil.studies.extras:GRID",
 )
 TASKS.register(
     "maze",
     "apil.tasks.maze:Maze",
     "7 x 7 grid with walls, random start and goal, 20 steps; failure is possible",
+    report="apil.studies.extras:MAZE",
 )
 TASKS.register(
     "r2r",
     "apil.r2r.task:R2R",
     "Room-to-Room: follow an instruction through a house (the paper's); generated houses without --data",
+    report="apil.r2r.report:REPORT",
 )
 TASK_MODELS["r2r"] = "instruction"
 
