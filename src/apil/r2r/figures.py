@@ -27,7 +27,7 @@ _SPLIT_MARKERS = "os"
 
 def draw_success_answers(study: StudyRecords) -> Figure | None:
     """Success alone at the end against all answers used; success in training is of other houses, and with help."""
-    figure, panels = panel_each(study.teachers, 2.4, "answers, whole training", "success alone")
+    figure, panels = panel_each(study.teachers, 1.98, "answers, whole training", "success alone")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
             success_marker(panel, study, teacher, query, styled(query, QUERY_STYLES, study.queries)["color"])
@@ -45,7 +45,7 @@ def draw_looks(study: StudyRecords) -> Figure | None:
     """Success alone on val_seen at the looks of a training, against the answers so far: runs pale, their mean bold."""
     if not any(run.looks for run in study.runs):
         return None
-    figure, panels = panel_each(study.teachers, 2.4, "answers so far", "success alone, val_seen")
+    figure, panels = panel_each(study.teachers, 1.98, "answers so far", "success alone, val_seen")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
             style = styled(query, QUERY_STYLES, study.queries)
@@ -67,7 +67,7 @@ def draw_looks(study: StudyRecords) -> Figure | None:
 
 def draw_training_success(study: StudyRecords) -> Figure | None:
     """Success in training, in the houses trained on and with the help asked for, against the answers so far."""
-    figure, panels = panel_each(study.teachers, 2.4, "answers so far", "success in training")
+    figure, panels = panel_each(study.teachers, 1.98, "answers so far", "success in training")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
             style = styled(query, QUERY_STYLES, study.queries)
@@ -87,7 +87,7 @@ def _count_in_thousands(panel: Axes) -> None:
 
 def draw_splits(study: StudyRecords) -> Figure | None:
     """Success alone on each split by query policy, a panel for each teacher, with the paper's numbers."""
-    figure, panels = panel_each(study.teachers, 2.5, "", "success alone")
+    figure, panels = panel_each(study.teachers, 2.0, "", "success alone", below=0.75)
     places = range(len(study.queries))
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for rank, split in enumerate(study.splits[:2]):
@@ -102,7 +102,7 @@ def draw_splits(study: StudyRecords) -> Figure | None:
         panel.set_xlim(-0.6, len(study.queries) - 0.4)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
         panel.margins(y=0.12)
-    legend(figure, 3)
+    legend(figure, 3, space=0.14)
     return figure
 
 

@@ -45,12 +45,13 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
 
 
 def _render_all(plates: Sequence[Plate], study: StudyRecords, workers: int) -> Rendered:
-    """Drawing takes longer than all the rest, so the figures are shared out over processes."""
+    """Drawing takes longest: other processes begin with the first figures, this one with the last."""
     if workers == 1:
         return {plate.name: render(plate, study) for plate in plates}
-    with worker_pool(workers) as pool:
-        drawn = pool.map(render, plates, [study] * len(plates))
-        return {plate.name: formats for plate, formats in zip(plates, drawn, strict=True)}
+    with worker_pool(workers - 1) as pool:
+        elsewhere = {plate.name: pool.submit(render, plate, study) for plate in plates}
+        here = {p.name: render(p, study) for p in reversed(plates) if elsewhere[p.name].cancel()}
+        return {name: here[name] if name in here else drawn.result() for name, drawn in elsewhere.items()}
 
 
 def _page(
