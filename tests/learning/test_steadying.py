@@ -84,9 +84,11 @@ def test_the_rising_rate_is_that_of_torch() -> None:
 
 def _first_gradients(clip: float) -> list[dict[str, torch.Tensor]]:
     """Of each of three runs, the gradients of its first update: ten times Adam's first moments."""
-    agents = build([RunConfig("maze", "twodifdetm", "errpred", seed=seed, threshold=0.5) for seed in (1, 2, 3)])
+    agents = build([RunSettings.of("maze", "twodifdetm", "errpred", seed=seed, threshold=0.5) for seed in (1, 2, 3)])
     learner = Learner(agents, 1e-3, clip=clip, muon=False)
-    learner.update(collect(build([RunConfig("maze", "twodifdetm", "bc", seed=seed) for seed in (1, 2, 3)]), 0, 4), 0)
+    learner.update(
+        collect(build([RunSettings.of("maze", "twodifdetm", "bc", seed=seed) for seed in (1, 2, 3)]), 0, 4), 0
+    )
     moments = [learner.moments(run) for run in range(3)]
     return [{name: 10 * value for name, value in own.items() if ".first." in name} for own in moments]
 

@@ -9,11 +9,14 @@ import pytest
 from made_up_r2r_study import write_r2r_study
 from made_up_study import write_study
 
-from apil.r2r.figures import plates_of
-from apil.r2r.tables import look_to_reach, navigation_table, paired_table, r2r_tables, results_table
-from apil.studies.records import Look, RunResult, Study, read_study
-from apil.studies.report import build_report, findings
-from apil.studies.tables import Grid, queries_table, uncertainty_table
+from apil.r2r.report import REPORT
+from apil.r2r.tables import look_to_reach, navigation_table, paired_table, results_table
+from apil.studies.extras import extras_of
+from apil.studies.figures import PLATES
+from apil.studies.findings import findings
+from apil.studies.records import Look, RunResult, StudyRecords, read_study
+from apil.studies.report import build_report
+from apil.studies.tables import TableBlock, queries_table, uncertainty_table
 
 
 @pytest.fixture(scope="module")
@@ -22,29 +25,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def study(folder: Path) -> Study:
+def study(folder: Path) -> StudyRecords:
     return read_study(folder)
 
 
-def _row(grid: Grid, name: str) -> dict[str, str]:
-    return next(dict(zip(grid.header, row, strict=True)) for row in grid.rows if row[0] == name)
+def _row(block: TableBlock, name: str) -> dict[str, str]:
+    return next(dict(zip(block.header, row, strict=True)) for row in block.rows if row[0] == name)
 
 
-def test_the_second_table_stands_beside_the_papers(study: Study) -> None:
-    grid = results_table(study).grids[0]
-    assert _row(grid, "apil")["detm"] == "48.0 [45.0, 51.0] / 30.0", "mean of 45, 48 and 51"
-    assert _row(grid, "apil, paper")["tworand"] == "36.9 / 29.7"
-    assert _row(grid, "bc")["detm"] == "33.0 / 100.0", "one seed has no interval"
-    assert _row(grid, "extrun")["detm"] == "–"
-    assert not any(row[0] == "extrun, paper" for row in grid.rows), "the paper has none"
+def test_the_second_table_stands_beside_the_papers(study: StudyRecords) -> None:
+    block = results_table(study).blocks[0]
+    assert _row(block, "apil")["detm"] == "48.0 [45.0, 51.0] / 30.0", "mean of 45, 48 and 51"
+    assert _row(block, "apil, paper")["tworand"] == "36.9 / 29.7"
+    assert _row(block, "bc")["detm"] == "33.0 / 100.0", "one seed has no interval"
+    assert _row(block, "extrun")["detm"] == "–"
+    assert not any(row[0] == "extrun, paper" for row in block.rows), "the paper has none"
 
 
-def test_every_table_says_how_many_seeds_each_row_rests_on(study: Study) -> None:
+def test_every_table_says_how_many_seeds_each_row_rests_on(study: StudyRecords) -> None:
     assert "1 to 3 seeds, as each row says" in results_table(study).notes[0]
     for table in (results_table(study), navigation_table(study), queries_table(study), uncertainty_table(study)):
-        for grid in table.grids:
-            assert (_row(grid, "dagger")["seeds"], _row(grid, "bc")["seeds"]) == ("3", "1"), (table.name, grid.heading)
-            assert "[" not in "".join(_row(grid, "bc").values())
+        for block in table.blocks:
+            assert (_row(block, "dagger")["seeds"], _row(block, "bc")["seeds"]) == ("3", "1"), (
+                table.name,
+                block.heading,
+            )
+            assert "[" not in "".join(_row(block, "bc").values())
 
 
 def test_unequal_seeds_within_a_row_are_told_for_each_teacher(tmp_path: Path) -> None:
@@ -52,13 +58,16 @@ def test_unequal_seeds_within_a_row_are_told_for_each_teacher(tmp_path: Path) ->
     summary = json.loads((folder / "summary.json").read_text())
     summary["cells"][0]["seeds"] = 1
     (folder / "summary.json").write_text(json.dumps(summary))
-    assert _row(results_table(read_study(folder)).grids[0], "dagger")["seeds"] == "1, 2"
+    assert _row(results_table(read_study(folder)).blocks[0], "dagger")["seeds"] == "1, 2"
 
 
-def test_all_measures_are_shown_for_each_split_and_teacher(study: Study) -> None:
+def test_all_measures_are_shown_for_each_split_and_teacher(study: StudyRecords) -> None:
     table = navigation_table(study)
-    assert [grid.heading for grid in table.grids][3:5] == ["val_unseen, teacher twodifdetm", "val_seen, teacher detm"]
-    bc = _row(table.grids[0], "bc")
+    assert [block.heading for block in table.blocks][3:5] == [
+        "val_unseen, teacher twodifdetm",
+        "val_seen, teacher detm",
+    ]
+    bc = _row(table.blocks[0], "bc")
     assert (bc["success alone (%)"], bc["success with help (%)"], bc["oracle success (%)"]) == ("33.0", "80.0", "43.0")
     assert (bc["SPL"], bc["nDTW"], bc["navigation error (m)"], bc["path length (m)"]) == (
         "0.290",
@@ -66,22 +75,22 @@ def test_all_measures_are_shown_for_each_split_and_teacher(study: Study) -> None
         "6.25",
         "10.50",
     )
-    assert _row(table.grids[4], "bc")["success alone (%)"] == "41.0"
+    assert _row(table.blocks[4], "bc")["success alone (%)"] == "41.0"
 
 
-def test_apil_is_compared_with_dagger_seed_by_seed(study: Study) -> None:
+def test_apil_is_compared_with_dagger_seed_by_seed(study: StudyRecords) -> None:
     table = paired_table(study)
-    row = _row(table.grids[0], "detm")
+    row = _row(table.blocks[0], "detm")
     assert (row["common seeds"], row["mean"], row["each seed"]) == ("3", "+3.0", "+1.0, +3.0, +5.0")
     assert row["95 % interval"] == "-2.0 to +8.0", "Student's: 4.303 * 2 / sqrt(3) on either side"
-    assert _row(table.grids[0], "all") == {**row, "teacher": "all"}, "all teachers have the same differences"
+    assert _row(table.blocks[0], "all") == {**row, "teacher": "all"}, "all teachers have the same differences"
     answers = {(run.query, run.seed): run.answers for run in study.runs if run.teacher == "detm"}
     share = sum(answers["apil", seed] for seed in range(3)) / sum(answers["dagger", seed] for seed in range(3))
-    assert _row(table.grids[-1], "detm")["apil's share (%)"] == f"{100 * share:.1f}"
+    assert _row(table.blocks[-1], "detm")["apil's share (%)"] == f"{100 * share:.1f}"
 
 
-def test_findings_are_those_of_the_records(study: Study) -> None:
-    said = findings(study)
+def test_findings_are_those_of_the_records(study: StudyRecords) -> None:
+    said = findings(study, REPORT)
     assert said[0].startswith("detm: the highest success alone on val_unseen is 48.0 [45.0, 51.0] % (apil, 3 seeds)")
     assert "The teacher itself, followed at every step, reaches 99.9 %." in said[0]
     assert any("minus dagger's is +3.0 points (over 3 common seeds, from +1.0 to +5.0)" in text for text in said)
@@ -98,7 +107,7 @@ def test_the_report_has_the_ceiling_the_papers_numbers_and_the_maps(folder: Path
     page = (folder / "report.html").read_text()
     assert "Teachers followed at every step" in page
     assert "<td>36.9 / 29.7</td>" in page
-    assert "minus the paper&#x27;s on test (points)" in page
+    assert "minus the paper&#39;s on test (points)" in page
     assert page.count('<figure id="map_') == 2
     assert "Reference actions on R2R" in page
     assert "<td>nan" not in page
@@ -106,9 +115,10 @@ def test_the_report_has_the_ceiling_the_papers_numbers_and_the_maps(folder: Path
 
 def test_a_task_without_splits_has_none_of_this(tmp_path: Path) -> None:
     maze = read_study(write_study(tmp_path, task="maze", teachers=["detm"], queries=["apil", "dagger"], seeds=2))
-    assert r2r_tables(maze) == []
-    assert "figure_splits" not in {plate.name for plate in plates_of(maze)}
-    assert "seeds" not in queries_table(maze).grids[0].header, "all rows have the same, and the notes say it"
+    extras = extras_of("maze")
+    assert not extras.tables(maze)
+    assert extras.plates(PLATES) == PLATES
+    assert "seeds" not in queries_table(maze).blocks[0].header, "all rows have the same, and the notes say it"
 
 
 def _looked(*looks: tuple[float, float]) -> RunResult:
@@ -135,5 +145,7 @@ def test_answers_to_come_near_dagger_stand_beside_daggers_own(tmp_path: Path) ->
         run["looks"] = [{"iteration": 100 * i, "answers": n, "success_alone": share} for i, (n, share) in told]
         run["answers"] = 120 if run["query"] == "dagger" else 60
     (folder / "evaluations.json").write_text(json.dumps(records))
-    grid = next(grid for grid in paired_table(read_study(folder)).grids if grid.heading.startswith("Answers to 95 %"))
-    assert grid.rows == (("detm", "1 of 1", "40", "60", "200", "200", "66.7", "33.3"),)
+    block = next(
+        block for block in paired_table(read_study(folder)).blocks if block.heading.startswith("Answers to 95 %")
+    )
+    assert block.rows == (("detm", "1 of 1", "40", "60", "200", "200", "66.7", "33.3"),)

@@ -9,26 +9,26 @@ import pytest
 from made_up_study import write_study
 
 from apil.studies.figures import PLATES, Plate, render
-from apil.studies.records import Study, read_study
+from apil.studies.records import StudyRecords, read_study
 
 _BY_NAME = {plate.name: plate for plate in PLATES}
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+def study(tmp_path_factory: pytest.TempPathFactory) -> StudyRecords:
     folder = tmp_path_factory.mktemp("study")
     return read_study(write_study(folder, teachers=["detm", "twodifdetm"], queries=["dagger", "apil"], seeds=3))
 
 
 @pytest.mark.parametrize("plate", PLATES, ids=lambda plate: plate.name)
-def test_every_figure_is_drawn_in_both_formats(study: Study, plate: Plate) -> None:
+def test_every_figure_is_drawn_in_both_formats(study: StudyRecords, plate: Plate) -> None:
     formats = render(plate, study)
     assert formats["png"].startswith(b"\x89PNG")
     assert b"<svg" in formats["svg"][:2000]
 
 
 @pytest.mark.parametrize("name", ["figure_personas", "figure_model_samples"])
-def test_a_figure_has_the_same_bytes_every_time(study: Study, name: str) -> None:
+def test_a_figure_has_the_same_bytes_every_time(study: StudyRecords, name: str) -> None:
     assert render(_BY_NAME[name], study) == render(_BY_NAME[name], study)
 
 

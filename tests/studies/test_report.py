@@ -12,8 +12,9 @@ import pytest
 from made_up_study import write_study
 
 from apil.errors import ApilError
+from apil.studies.findings import findings
 from apil.studies.records import read_study
-from apil.studies.report import build_report, findings
+from apil.studies.report import build_report
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ def test_a_figure_whose_interval_misses_the_papers_number_is_marked(tmp_path: Pa
         cell["intrinsic"] = {"mean": low + 0.02, "low": low, "high": low + 0.04}
         cell["extrinsic"] = {"mean": 0.004, "low": 0.004, "high": 0.004}
     (folder / "summary.json").write_text(json.dumps(summary))
-    intrinsic, extrinsic = uncertainty_table(read_study(folder)).grids
+    intrinsic, extrinsic = uncertainty_table(read_study(folder)).blocks
     assert ("dagger", "0.720 [0.700, 0.740]") in intrinsic.rows
     assert ("bc", "0.820 [0.800, 0.840] ≠") in intrinsic.rows
     assert ("bc", "0.004 [0.004, 0.004]") in extrinsic.rows, "0.004 rounds to the paper's 0.00"
@@ -49,8 +49,8 @@ def test_a_task_outside_the_paper_has_no_row_for_it(tmp_path: Path) -> None:
 
 def test_questions_are_listed_for_each_teacher_and_policy(study_folder: Path) -> None:
     table = queries_table(read_study(study_folder))
-    assert [grid.heading for grid in table.grids] == [f"Teacher {teacher}" for teacher in TEACHERS]
-    first = table.grids[0]
+    assert [block.heading for block in table.blocks] == [f"Teacher {teacher}" for teacher in TEACHERS]
+    first = table.blocks[0]
     assert [row[0] for row in first.rows] == list(QUERIES)
     dagger = dict(zip(first.header, first.rows[1], strict=True))
     assert dagger["query rate, last tenth"] == "1.000 [1.000, 1.000]"
@@ -60,11 +60,11 @@ def test_questions_are_listed_for_each_teacher_and_policy(study_folder: Path) ->
 
 def test_teachers_are_told_to_be_the_same_or_not(study_folder: Path) -> None:
     table = teachers_table(read_study(study_folder))
-    grids = {grid.heading.split()[1].rstrip(":"): grid for grid in table.grids}
-    assert "in truth they differ" in grids["twodifdetm"].heading
-    assert "in truth they are the same" in grids["tworand"].heading
-    assert grids["twodifdetm"].rows[0][1] == "0.600 [0.600, 0.600]"
-    assert grids["detm"].rows[0][1] == "–"
+    blocks = {block.heading.split()[1].rstrip(":"): block for block in table.blocks}
+    assert "in truth they differ" in blocks["twodifdetm"].heading
+    assert "in truth they are the same" in blocks["tworand"].heading
+    assert blocks["twodifdetm"].rows[0][1] == "0.600 [0.600, 0.600]"
+    assert blocks["detm"].rows[0][1] == "–"
 
 
 def test_a_study_without_teacher_records_has_the_other_tables(tmp_path: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
+from apil.r2r.paper import printed_results
 from apil.studies.figures import (
-    PLATES,
     QUERY_STYLES,
     Plate,
     legend,
@@ -18,16 +19,15 @@ from apil.studies.figures import (
     success_curve,
     success_marker,
 )
-from apil.studies.paper import printed_results
-from apil.studies.records import Study
+from apil.studies.records import StudyRecords
 
 _SPLIT_COLOURS = ("#0072b2", "#e69f00")
 _SPLIT_MARKERS = "os"
 
 
-def draw_success_answers(study: Study) -> Figure | None:
+def draw_success_answers(study: StudyRecords) -> Figure | None:
     """Success alone at the end against all answers used; success in training is of other houses, and with help."""
-    figure, panels = panel_each(study.teachers, 2.4, "answers, whole training", "success alone")
+    figure, panels = panel_each(study.teachers, 1.98, "answers, whole training", "success alone")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
             success_marker(panel, study, teacher, query, styled(query, QUERY_STYLES, study.queries)["color"])
@@ -41,11 +41,11 @@ def draw_success_answers(study: Study) -> Figure | None:
     return figure
 
 
-def draw_looks(study: Study) -> Figure | None:
+def draw_looks(study: StudyRecords) -> Figure | None:
     """Success alone on val_seen at the looks of a training, against the answers so far: runs pale, their mean bold."""
     if not any(run.looks for run in study.runs):
         return None
-    figure, panels = panel_each(study.teachers, 2.4, "answers so far", "success alone, val_seen")
+    figure, panels = panel_each(study.teachers, 1.98, "answers so far", "success alone, val_seen")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
             style = styled(query, QUERY_STYLES, study.queries)
@@ -65,9 +65,9 @@ def draw_looks(study: Study) -> Figure | None:
     return figure
 
 
-def draw_training_success(study: Study) -> Figure | None:
+def draw_training_success(study: StudyRecords) -> Figure | None:
     """Success in training, in the houses trained on and with the help asked for, against the answers so far."""
-    figure, panels = panel_each(study.teachers, 2.4, "answers so far", "success in training")
+    figure, panels = panel_each(study.teachers, 1.98, "answers so far", "success in training")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
             style = styled(query, QUERY_STYLES, study.queries)
@@ -85,14 +85,14 @@ def _count_in_thousands(panel: Axes) -> None:
     panel.locator_params(axis="x", nbins=5)
 
 
-def draw_splits(study: Study) -> Figure | None:
+def draw_splits(study: StudyRecords) -> Figure | None:
     """Success alone on each split by query policy, a panel for each teacher, with the paper's numbers."""
-    figure, panels = panel_each(study.teachers, 2.5, "", "success alone")
+    figure, panels = panel_each(study.teachers, 2.0, "", "success alone", below=0.75)
     places = range(len(study.queries))
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for rank, split in enumerate(study.splits[:2]):
             _split_marks(panel, study, teacher, split, rank)
-        printed = [printed_results(study.task).get(query, {}).get(teacher) for query in study.queries]
+        printed = [printed_results(study).get(query, {}).get(teacher) for query in study.queries]
         known = [place for place in places if printed[place] is not None]
         paper = [result.success / 100 for result in printed if result is not None]
         if known:
@@ -102,11 +102,11 @@ def draw_splits(study: Study) -> Figure | None:
         panel.set_xlim(-0.6, len(study.queries) - 0.4)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
         panel.margins(y=0.12)
-    legend(figure, 3)
+    legend(figure, 3, space=0.14)
     return figure
 
 
-def _split_marks(panel: Axes, study: Study, teacher: str, split: str, rank: int) -> None:
+def _split_marks(panel: Axes, study: StudyRecords, teacher: str, split: str, rank: int) -> None:
     """A mark for each query policy, with its interval; the splits stand side by side."""
     for place, query in enumerate(study.queries):
         success = study.cell(teacher, query).measure(split, "success_alone")
@@ -157,13 +157,7 @@ _TRAINING = Plate(
 )
 
 
-def plates_of(study: Study) -> tuple[Plate, ...]:
-    """The figures of a study, in the order of the report."""
-    if not study.splits:
-        return PLATES
+def r2r_plates(general: Sequence[Plate]) -> list[Plate]:
+    """All figures of a study, in the order of the report."""
     own = {_ANSWERS.name: (_SPLITS, _ANSWERS, _LOOKS, _TRAINING)}
-    return tuple(plate for general in PLATES for plate in own.get(general.name, (general,)))
-
-
-ALL_PLATES = (*PLATES, _SPLITS, _LOOKS, _TRAINING)
-"""Whatever a study of any task may have."""
+    return [plate for each in general for plate in own.get(each.name, (each,))]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from apil.r2r.paper import printed_results
 from apil.r2r.tables import answers_share, both_ways, differences, percent
-from apil.studies.paper import printed_results, printed_uncertainty
-from apil.studies.records import Cell, Study
+from apil.studies.records import CellResult, StudyRecords
 from apil.studies.tables import shown
 
 
-def r2r_findings(study: Study) -> list[str]:
-    """The main results; none where the task has no splits."""
+def r2r_findings(study: StudyRecords) -> list[str]:
+    """The main results; none where the records have no splits."""
     if not study.splits:
         return []
     sentences = [_best(study, teacher) for teacher in study.teachers]
@@ -24,14 +24,14 @@ def _seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
 
 
-def _best(study: Study, teacher: str) -> str:
+def _best(study: StudyRecords, teacher: str) -> str:
     """How well each query policy's agent does alone, the highest first, and what the teacher itself reaches."""
     main = study.splits[0]
     able = [cell for cell in study.cells if cell.teacher == teacher and cell.measure(main, "success_alone").known]
     if not able:
         return ""
 
-    def success(cell: Cell) -> float:
+    def success(cell: CellResult) -> float:
         return cell.measure(main, "success_alone").mean
 
     best = max(able, key=success)
@@ -50,7 +50,7 @@ def _best(study: Study, teacher: str) -> str:
     )
 
 
-def _against_dagger(study: Study, teacher: str) -> str:
+def _against_dagger(study: StudyRecords, teacher: str) -> str:
     """What APIL pays and gets, against asking at every step."""
     found = differences(study, teacher, study.splits[0])
     cell = study.cell(teacher, "apil")
@@ -64,9 +64,9 @@ def _against_dagger(study: Study, teacher: str) -> str:
     )
 
 
-def _against_paper(study: Study) -> str:
+def _against_paper(study: StudyRecords) -> str:
     """In how many cells we are above the paper's success."""
-    printed = printed_results(study.task)
+    printed = printed_results(study)
     gaps = [
         (100 * cell.measure(study.splits[0], "success_alone").mean - printed[cell.query][cell.teacher].success, cell)
         for cell in study.cells
@@ -84,13 +84,13 @@ def _against_paper(study: Study) -> str:
     )
 
 
-def _varies(study: Study) -> str:
+def _varies(study: StudyRecords) -> str:
     """Whether a teacher who varies is seen to: intrinsic uncertainty under RAND against teachers who do not."""
     sentences = [sentence for sentence in (_varies_more(study, name) for name in ("detm", "twodifdetm")) if sentence]
     return " ".join(sentences)
 
 
-def _varies_more(study: Study, other: str) -> str:
+def _varies_more(study: StudyRecords, other: str) -> str:
     found = {}
     for query in study.queries:
         varies, steady = (study.cell(teacher, query).figure("intrinsic") for teacher in ("rand", other))
@@ -100,7 +100,7 @@ def _varies_more(study: Study, other: str) -> str:
         return ""
     higher = sum(varies > steady for varies, steady in found.values())
     each = ", ".join(f"{query} {varies:.3f} against {steady:.3f}" for query, (varies, steady) in found.items())
-    numbers = [printed_uncertainty(study.task, name, "intrinsic") for name in ("rand", other)]
+    numbers = [study.printed_uncertainty(name, "intrinsic") for name in ("rand", other)]
     printed = "; paper " + " against ".join(f"{number:.2f}" for number in numbers if number is not None)
     return (
         f"Learned intrinsic uncertainty is higher under rand than under {other} for {higher} of {len(found)} trainers "
@@ -108,13 +108,13 @@ def _varies_more(study: Study, other: str) -> str:
     )
 
 
-def _differ(study: Study, query: str) -> str:
+def _differ(study: StudyRecords, query: str) -> str:
     """Whether teachers who differ are seen to: extrinsic uncertainty by teacher."""
     known = {name: study.cell(name, query).figure("extrinsic") for name in study.teachers}
     known = {name: figure for name, figure in known.items() if figure.known}
     if len(known) < 2:
         return ""
-    paper = {name: printed_uncertainty(study.task, name, "extrinsic") for name in known}
+    paper = {name: study.printed_uncertainty(name, "extrinsic") for name in known}
     each = ", ".join(
         f"{name} {figure.mean:.4f}" + ("" if paper[name] is None else f" (paper {paper[name]:.2f})")
         for name, figure in known.items()

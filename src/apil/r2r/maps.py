@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
-from apil.studies.figures import RC, WIDTH, saved
+from apil.studies.figures import RC, WIDTH, pictures
 from apil.studies.statistics import Floats
 
 Bools = NDArray[np.bool_]
@@ -59,7 +59,7 @@ def picture(route: Route, about: str) -> dict[str, bytes]:
         left, right, low, high = _frame(route)
         height = WIDTH * (high - low) / (right - left)
         lines = textwrap.wrap(route.instruction, 104)
-        figure = Figure(figsize=(WIDTH, height + 0.95 + 0.15 * len(lines)))
+        figure = Figure(figsize=(WIDTH, height + 0.95 + 0.15 * len(lines)), dpi=110)
         figure.set_layout_engine("constrained", h_pad=0.08)
         panel = figure.add_subplot()
         _draw(panel, route)
@@ -74,9 +74,7 @@ def picture(route: Route, about: str) -> dict[str, bytes]:
         panel.set_xlabel("\n".join(lines), fontsize=8.5, style="italic", loc="left")
         handles, labels = panel.get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, labelspacing=0.9)
-        png = saved(figure, format="png", dpi=110, metadata={"Software": None})
-        figure.set_layout_engine("none")
-        return {"png": png, "svg": saved(figure, format="svg", metadata={"Date": None})}
+        return pictures(figure)
 
 
 def _frame(route: Route) -> tuple[float, float, float, float]:

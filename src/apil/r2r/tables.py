@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from apil.studies.paper import printed_results
-from apil.studies.records import Cell, Look, RunResult, Study
+from apil.r2r.paper import printed_results
+from apil.studies.records import CellResult, Look, RunResult, StudyRecords
 from apil.studies.statistics import Estimate, student_half_width
-from apil.studies.tables import NOTHING, Grid, Table, seeds_of, setting, shown
+from apil.studies.tables import NOTHING, Table, TableBlock, seeds_of, setting, shown
 
 _INTERVALS = (
     "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]; a figure of one seed has "
@@ -25,8 +25,8 @@ _PAPER_NUMBERS = (
 _OTHER_DATA = "Not the public data of R2R: nothing here compares with the paper's numbers."
 
 
-def r2r_tables(study: Study) -> list[Table]:
-    """The tables that a study with splits has beside those of every study."""
+def r2r_tables(study: StudyRecords) -> list[Table]:
+    """The tables that a study of R2R has beside those of every study."""
     if not study.splits:
         return []
     tables = [results_table(study), navigation_table(study)]
@@ -42,7 +42,7 @@ def percent(figure: Estimate) -> Estimate:
     return Estimate(100 * figure.mean, 100 * figure.low, 100 * figure.high)
 
 
-def results_table(study: Study) -> Table:
+def results_table(study: StudyRecords) -> Table:
     """The paper's second table: query policies by teachers, ours above the paper's."""
     main = study.splits[0]
     notes = (
@@ -51,12 +51,12 @@ def results_table(study: Study) -> Table:
         f"success. {_INTERVALS}",
         "Query rate: share of the steps at which the query policy fires while the agent walks alone. With one teacher "
         "behvun is intrun, and one run serves both.",
-        _PAPER_NUMBERS if printed_results(study.task) else _OTHER_DATA,
+        _PAPER_NUMBERS if printed_results(study) else _OTHER_DATA,
     )
-    beside = " beside the paper's Table 2" if printed_results(study.task) else ""
+    beside = " beside the paper's Table 2" if printed_results(study) else ""
     return Table(
         "table_r2r",
-        f"Success and query rate{beside}, {study.task}",
+        f"Success and query rate{beside}, {study.label}",
         notes,
         (
             _second_table(study, main),
@@ -70,54 +70,61 @@ def results_table(study: Study) -> Table:
     )
 
 
-def _second_table(study: Study, split: str) -> Grid:
+def _second_table(study: StudyRecords, split: str) -> TableBlock:
     rows = []
     for query in study.queries:
         ours = (_pair(study.cell(teacher, query), split) for teacher in study.teachers)
         rows.append((query, seeds_of(study, query, study.teachers), *ours))
-        if query in printed_results(study.task):
+        if query in printed_results(study):
             rows.append((f"{query}, paper", "", *(_printed(study, query, teacher) for teacher in study.teachers)))
-    return Grid(
+    return TableBlock(
         f"Success alone on {split} / query rate on {split} (%)", ("query policy", "seeds", *study.teachers), tuple(rows)
     )
 
 
-def _pair(cell: Cell, split: str) -> str:
+def _pair(cell: CellResult, split: str) -> str:
     success, rate = percent(cell.measure(split, "success_alone")), percent(cell.measure(split, "query_rate"))
     if not success.known:
         return NOTHING
     return f"{shown(success, 1, cell.seeds)} / {rate.mean:.1f}"
 
 
-def _printed(study: Study, query: str, teacher: str) -> str:
-    result = printed_results(study.task)[query].get(teacher)
+def _printed(study: StudyRecords, query: str, teacher: str) -> str:
+    result = printed_results(study)[query].get(teacher)
     return NOTHING if result is None else f"{result.success:.1f} / {result.query_rate:.1f}"
 
 
-def _rates(study: Study, heading: str, rate: Callable[[Cell], Estimate]) -> Grid:
+def _rates(study: StudyRecords, heading: str, rate: Callable[[CellResult], Estimate]) -> TableBlock:
     rows = []
     for query in study.queries:
         cells = [study.cell(teacher, query) for teacher in study.teachers]
         ours = (shown(percent(rate(cell)), 1, cell.seeds) for cell in cells)
         rows.append((query, seeds_of(study, query, study.teachers), *ours))
-    return Grid(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
+    return TableBlock(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
 
 
-def difference_grid(study: Study) -> Grid:
-    """Our success alone minus the paper's, in points; no rows where the paper has none of the policies."""
+def differences_from_paper(study: StudyRecords) -> list[Table]:
+    """Our success alone minus the paper's, in points; nothing where the paper has none of the policies."""
     rows = []
     for query in study.queries:
-        if query in printed_results(study.task):
+        if study.splits and query in printed_results(study):
             entries = (_difference(study, query, teacher) for teacher in study.teachers)
             rows.append((query, seeds_of(study, query, study.teachers), *entries))
+    if not rows:
+        return []
     heading = f"Success alone on {study.splits[0]} minus the paper's on test (points)"
-    return Grid(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
+    block = TableBlock(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
+    note = (
+        "Success of the agent alone against Table 2 of the paper, which is on the test split, whose goals are not "
+        "public, and does not say how many runs it rests on. Both numbers are in the first table below."
+    )
+    return [Table("table_difference", "Success beside the paper's Table 2", (note,), (block,))]
 
 
-def _difference(study: Study, query: str, teacher: str) -> str:
+def _difference(study: StudyRecords, query: str, teacher: str) -> str:
     ours, printed = (
         study.cell(teacher, query).measure(study.splits[0], "success_alone"),
-        printed_results(study.task)[query].get(teacher),
+        printed_results(study)[query].get(teacher),
     )
     return f"{100 * ours.mean - printed.success:+.1f}" if printed is not None and ours.known else NOTHING
 
@@ -136,7 +143,7 @@ _MEASURES = (
 """Name, heading, decimals and factor."""
 
 
-def navigation_table(study: Study) -> Table:
+def navigation_table(study: StudyRecords) -> Table:
     """Every measure on every split."""
     notes = (
         setting(study),
@@ -148,11 +155,11 @@ def navigation_table(study: Study) -> Table:
         "which the query policy fires; alone it fires and nobody answers.",
         _INTERVALS,
     )
-    grids = tuple(_measures(study, split, teacher) for split in study.splits for teacher in study.teachers)
-    return Table("table_navigation", f"Every measure of navigation, {study.task}", notes, grids)
+    blocks = tuple(_measures(study, split, teacher) for split in study.splits for teacher in study.teachers)
+    return Table("table_navigation", f"Every measure of navigation, {study.label}", notes, blocks)
 
 
-def _measures(study: Study, split: str, teacher: str) -> Grid:
+def _measures(study: StudyRecords, split: str, teacher: str) -> TableBlock:
     rows = []
     for query in study.queries:
         cell = study.cell(teacher, query)
@@ -161,10 +168,10 @@ def _measures(study: Study, split: str, teacher: str) -> Grid:
         if cell.splits:
             rows.append((query, str(cell.seeds), *(shown(figure, decimals, cell.seeds) for figure, decimals in scaled)))
     header = ("query policy", "seeds", *(heading for _, heading, _, _ in _MEASURES))
-    return Grid(f"{split}, teacher {teacher}", header, tuple(rows))
+    return TableBlock(f"{split}, teacher {teacher}", header, tuple(rows))
 
 
-def ceiling_table(study: Study) -> Table:
+def ceiling_table(study: StudyRecords) -> Table:
     """What the teachers themselves reach."""
     notes = (
         f"Each teacher is followed at every step of every episode of {study.splits[0]}: its own success and final "
@@ -177,18 +184,18 @@ def ceiling_table(study: Study) -> Table:
         for name in study.teachers
         if name in found
     )
-    grid = Grid(
+    block = TableBlock(
         f"Teachers followed at every step, {study.splits[0]}", ("teacher", "success (%)", "final distance (m)"), rows
     )
-    return Table("table_ceiling", f"The ceiling: what the teachers themselves reach, {study.task}", notes, (grid,))
+    return Table("table_ceiling", f"The ceiling: what the teachers themselves reach, {study.label}", notes, (block,))
 
 
-def both_ways(study: Study) -> list[str]:
+def both_ways(study: StudyRecords) -> list[str]:
     """The teachers of whom there are runs of both APIL and DAGGER with a seed in common."""
     return [teacher for teacher in study.teachers if paired(study, teacher)]
 
 
-def paired(study: Study, teacher: str) -> list[tuple[RunResult, RunResult]]:
+def paired(study: StudyRecords, teacher: str) -> list[tuple[RunResult, RunResult]]:
     """APIL's and DAGGER's runs with the same seed."""
     apil, dagger = (
         {run.seed: run for run in study.runs if (run.teacher, run.query) == (teacher, query)}
@@ -197,7 +204,7 @@ def paired(study: Study, teacher: str) -> list[tuple[RunResult, RunResult]]:
     return [(apil[seed], dagger[seed]) for seed in sorted(apil.keys() & dagger.keys())]
 
 
-def differences(study: Study, teacher: str, split: str) -> list[float]:
+def differences(study: StudyRecords, teacher: str, split: str) -> list[float]:
     """APIL's success alone minus DAGGER's, in points, seed by seed."""
     return [
         100 * (ours.splits[split]["success_alone"] - every.splits[split]["success_alone"])
@@ -205,13 +212,13 @@ def differences(study: Study, teacher: str, split: str) -> list[float]:
     ]
 
 
-def answers_share(study: Study, teacher: str) -> float:
+def answers_share(study: StudyRecords, teacher: str) -> float:
     """The answers that APIL used in its whole training over those of DAGGER, over common seeds."""
     pairs = paired(study, teacher)
     return sum(ours.answers for ours, _ in pairs) / sum(every.answers for _, every in pairs)
 
 
-def paired_table(study: Study) -> Table:
+def paired_table(study: StudyRecords) -> Table:
     """APIL against DAGGER, seed by seed."""
     notes = (
         setting(study),
@@ -224,9 +231,9 @@ def paired_table(study: Study) -> Table:
         "answers that DAGGER itself needed to get there, the second of all its answers. A look at 500 "
         "episodes has a standard error of about 2 points. A run that never got there is left out of the means.",
     )
-    grids = [_paired_grid(study, split) for split in study.splits]
-    grids += [_answers_grid(study), *_reached_grids(study)]
-    return Table("table_paired", f"APIL against DAGGER, {study.task}", notes, tuple(grids))
+    blocks = [_paired_block(study, split) for split in study.splits]
+    blocks += [_answers_block(study), *_reached_blocks(study)]
+    return Table("table_paired", f"APIL against DAGGER, {study.label}", notes, tuple(blocks))
 
 
 def look_to_reach(ours: RunResult, every: RunResult, share: float = 0.95) -> Look | None:
@@ -237,7 +244,7 @@ def look_to_reach(ours: RunResult, every: RunResult, share: float = 0.95) -> Loo
     return next((look for look in ours.looks if look.success >= wanted), None)
 
 
-def _reached_grids(study: Study) -> list[Grid]:
+def _reached_blocks(study: StudyRecords) -> list[TableBlock]:
     """Answers that APIL needed to come near DAGGER, beside DAGGER's own; none where nobody looked."""
     rows = []
     for teacher in both_ways(study):
@@ -270,10 +277,10 @@ def _reached_grids(study: Study) -> list[Grid]:
         "apil's share of these answers (%)",
         "of all dagger's (%)",
     )
-    return [Grid("Answers to 95 % of DAGGER's success on val_seen", header, tuple(rows))] if rows else []
+    return [TableBlock("Answers to 95 % of DAGGER's success on val_seen", header, tuple(rows))] if rows else []
 
 
-def _paired_grid(study: Study, split: str) -> Grid:
+def _paired_block(study: StudyRecords, split: str) -> TableBlock:
     rows = []
     for teacher in both_ways(study):
         found = differences(study, teacher, split)
@@ -282,7 +289,7 @@ def _paired_grid(study: Study, split: str) -> Grid:
         by_seed = _by_seed(study, split)
         rows += [("all", *_over_common_seeds(by_seed))] if by_seed else []
     header = ("teacher", "common seeds", "mean", "95 % interval", "each seed")
-    return Grid(f"Success alone on {split}, APIL minus DAGGER (points)", header, tuple(rows))
+    return TableBlock(f"Success alone on {split}, APIL minus DAGGER (points)", header, tuple(rows))
 
 
 def _over_common_seeds(found: Sequence[float]) -> tuple[str, ...]:
@@ -290,7 +297,7 @@ def _over_common_seeds(found: Sequence[float]) -> tuple[str, ...]:
     return str(len(found)), f"{fmean(found):+.1f}", student(found), each
 
 
-def _by_seed(study: Study, split: str) -> list[float]:
+def _by_seed(study: StudyRecords, split: str) -> list[float]:
     """APIL's success alone minus DAGGER's, in points, for each seed that all teachers have: mean over teachers."""
     teachers = both_ways(study)
     seeds = set.intersection(*({ours.seed for ours, _ in paired(study, teacher)} for teacher in teachers))
@@ -310,7 +317,7 @@ def student(values: Sequence[float]) -> str:
     return f"{fmean(values) - half:+.1f} to {fmean(values) + half:+.1f}"
 
 
-def _answers_grid(study: Study) -> Grid:
+def _answers_block(study: StudyRecords) -> TableBlock:
     main, rows = study.splits[0], []
     for teacher in both_ways(study):
         pairs = paired(study, teacher)
@@ -327,4 +334,4 @@ def _answers_grid(study: Study) -> Grid:
         f"success alone on {main}, apil (%)",
         "dagger (%)",
     )
-    return Grid("Answers in the whole training", header, tuple(rows))
+    return TableBlock("Answers in the whole training", header, tuple(rows))

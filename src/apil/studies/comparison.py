@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,12 @@ from typing import Any
 from apil.runs.files import write_json, write_text
 from apil.studies.files import StudyFile
 from apil.studies.interactions import comparison, records
+from apil.studies.pages import page
 from apil.studies.plan import Cell
-from apil.studies.report import build_report, document, table_html
+from apil.studies.report import build_report
 from apil.studies.statistics import from_json
 from apil.studies.summary import write_records
-from apil.studies.tables import NOTHING, Grid, Table, shown
+from apil.studies.tables import NOTHING, Table, TableBlock, shown
 
 
 def write_task(study: StudyFile, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
@@ -43,14 +43,7 @@ def write_comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]
     table = comparison_table(study, found, list(of_tasks))
     write_json(out / "comparison.json", found)
     write_text(out / f"{table.name}.md", table.markdown())
-    links = "".join(f'<li><a href="{html.escape(t)}/report.html">{html.escape(t)}</a></li>' for t in of_tasks)
-    title = f"The study {name}"
-    sections = [
-        f"<h1>{html.escape(title)}</h1>",
-        f"<p>The reports of its tasks:</p><ul>{links}</ul>",
-        table_html(table),
-    ]
-    write_text(out / "report.html", document(title, sections))
+    write_text(out / "report.html", page("comparison", title=f"The study {name}", tasks=list(of_tasks), table=table))
 
 
 def comparison_table(study: StudyFile, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
@@ -69,5 +62,5 @@ def comparison_table(study: StudyFile, found: Mapping[str, Any], tasks: Sequence
         f"{study.baseline} with the same task and teacher, averaged over these; 0.5 is no difference.",
     )
     return Table(
-        "table_comparison", "All rules over all tasks and teachers", notes, (Grid("Rules", header, tuple(rows)),)
+        "table_comparison", "All rules over all tasks and teachers", notes, (TableBlock("Rules", header, tuple(rows)),)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,16 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogFormatter
+from matplotlib.transforms import blended_transform_factory
 
-from apil.studies.records import Curves, Study, TeacherModel, in_order
-from apil.studies.statistics import Floats, bands, principal_plane
+from apil.studies.records import Curves, StudyRecords, TeacherModel, in_order
+from apil.studies.statistics import Floats, bands, mean_curve, principal_plane
 
 WIDTH = 6.6
 """Inches. Narrow on purpose: letters stay readable when a telephone shows the whole width."""
@@ -22,6 +28,7 @@ WIDTH = 6.6
 RC: Any = {
     "font.size": 9,
     "axes.titlesize": 9.5,
+    "axes.titley": 1.0,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -30,6 +37,7 @@ RC: Any = {
     "legend.frameon": False,
     "figure.titlesize": 11,
     "svg.hashsalt": "apil",
+    "text.parse_math": False,
 }
 
 Style = dict[str, Any]
@@ -84,38 +92,56 @@ class Plate:
     """File name without its ending."""
     title: str
     caption: str
-    draw: Callable[[Study], Figure | None]
+    draw: Callable[[StudyRecords], Figure | None]
     """None when the study lacks the records."""
 
 
-def render(plate: Plate, study: Study) -> dict[str, bytes]:
+def render(plate: Plate, study: StudyRecords) -> dict[str, bytes]:
     """The figure as `png` and `svg`, the same bytes every time; empty when the study lacks the records."""
     with matplotlib.rc_context(RC):
         figure = plate.draw(study)
         if figure is None:
             return {}
-        figure.suptitle(f"{plate.title} ({study.task})")
-        png = saved(figure, format="png", dpi=150, metadata={"Software": None})
-        figure.set_layout_engine("none")  # the layout just found serves both formats
-        return {"png": png, "svg": saved(figure, format="svg", metadata={"Date": None})}
+        figure.suptitle(f"{plate.title} ({study.label})", y=1 - 0.07 / figure.get_size_inches()[1])
+        return pictures(figure)
 
 
-def saved(figure: Figure, **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, facecolor="white", **options)
-    return buffer.getvalue()
+def pictures(figure: Figure) -> dict[str, bytes]:
+    """The figure as `png` and `svg`, each drawn once: `savefig` draws twice where there is a layout engine."""
+    png, svg = io.BytesIO(), io.BytesIO()
+    FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+    figure.set_layout_engine("none")  # the layout just found serves both formats
+    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
-def _panels(rows: int, columns: int, row_height: float, **share: Any) -> tuple[Figure, list[list[Axes]]]:
-    figure = Figure(figsize=(WIDTH, 0.9 + row_height * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False, **share).tolist()
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.3, 0.2, 0.5, 0.46
+"""Inches around the panels, for titles and labels; at the left without the numbers at ticks."""
 
 
-def panel_each(names: Sequence[str], row_height: float, x: str, y: str) -> tuple[Figure, list[Axes]]:
+def _panels(
+    rows: int, columns: int, height: float, *, beside: float = 0.22, below: float = 0.36, **share: Any
+) -> tuple[Figure, list[list[Axes]]]:
+    """Panels of a height, `beside` and `below` each other, in inches. A layout engine would measure every label, which
+    takes longer than to draw them."""
+    figure = Figure(figsize=(WIDTH, _TOP + rows * height + (rows - 1) * below + _BOTTOM), dpi=150)
+    width = (WIDTH - 2 * _LEFT - _RIGHT - (columns - 1) * beside) / columns
+    gaps = {"wspace": beside / width, "hspace": below / height}
+    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=gaps, **share)
+    for panel in figure.axes:
+        at_edge = blended_transform_factory(figure.transFigure, panel.transAxes)
+        panel.yaxis.set_label_coords(0.2 / WIDTH, 0.5, at_edge)
+        panel.xaxis.set_label_coords(0.5, -0.27 / height)
+    return figure, axes.tolist()
+
+
+def panel_each(
+    names: Sequence[str], height: float, x: str, y: str, *, below: float = 0.36
+) -> tuple[Figure, list[Axes]]:
     """A panel for each teacher, two in a row, all on the same scales and with the same two labels."""
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
-    figure, axes = _panels(rows, columns, row_height, sharex=True, sharey=True)
+    figure, axes = _panels(rows, columns, height, below=below, sharex=True, sharey=True)
     panels = figure.axes
     for panel in panels[len(names) :]:
         panel.set_visible(False)
@@ -141,11 +167,17 @@ def _line(panel: Axes, x: Floats, values: Floats, label: str, style: Style, shad
     found = bands(values)
     marker = "o" if len(x) == 1 else None
     panel.plot(x, found.mean, label=label, marker=marker, markersize=3, **style)
-    panel.fill_between(x, found.low, found.high, color=style["color"], alpha=shade, linewidth=0)
+    there = np.flatnonzero(np.isfinite(found.mean))
+    low, high = np.stack([x, found.low], axis=1), np.stack([x, found.high], axis=1)
+    parts = np.split(there, np.flatnonzero(np.diff(there) > 1) + 1)
+    outlines = [np.concatenate([low[part], high[part[::-1]]]) for part in parts]
+    panel.update_datalim(np.concatenate(outlines))  # `fill_between` would find all limits again for each band
+    band = PolyCollection(outlines, facecolors=style["color"], alpha=shade, linewidths=0)
+    panel.add_collection(band, autolim=False)
 
 
-def legend(figure: Figure, columns: int) -> None:
-    """One legend below all panels, an entry for each label."""
+def legend(figure: Figure, columns: int, space: float = 0.06) -> None:
+    """One legend below all panels, an entry for each label; the figure grows by its height and the space above it."""
     found: dict[str, Any] = {}
     for panel in figure.axes:
         handles, labels = panel.get_legend_handles_labels()
@@ -153,19 +185,32 @@ def legend(figure: Figure, columns: int) -> None:
     names = in_order(found)
     # Of a marker with error bars the marker alone: the bars would make a cross of it.
     handles = [found[name][0] if isinstance(found[name], ErrorbarContainer) else found[name] for name in names]
-    figure.legend(handles, names, loc="outside lower center", ncols=columns, handlelength=2.8)
+    longest = max(map(len, names), default=0)
+    columns = max(1, min(columns, int(WIDTH / (0.55 + 0.075 * longest))))
+    lines = 0.19 * -(-len(names) // columns) + space
+    left, height = _LEFT + _numbers_width(figure), figure.get_size_inches()[1] + lines
+    figure.set_size_inches(WIDTH, height)
+    figure.subplots_adjust(left / WIDTH, (_BOTTOM + lines) / height, 1 - _RIGHT / WIDTH, 1 - _TOP / height)
+    figure.legend(handles, names, loc="lower center", ncols=columns, handlelength=2.8, borderaxespad=0.2)
+
+
+def _numbers_width(figure: Figure) -> float:
+    """Inches that the numbers at the left need, guessed by their letters."""
+    axes = [panel.yaxis for panel in figure.axes if panel.get_ylabel()]
+    shown = [text for axis in axes for text in axis.get_major_formatter().format_ticks(axis.get_majorticklocs())]
+    return 0.05 + 0.085 * max(map(len, shown), default=0)
 
 
 _QUANTITIES = ("model", "extrinsic", "intrinsic", "behavioral", "total")
 
 
-def draw_uncertainty(study: Study) -> Figure | None:
+def draw_uncertainty(study: StudyRecords) -> Figure | None:
     """Five kinds of uncertainty (rows) for a few trainers (columns), a line for each teacher."""
     trained = study.metrics.names("query")
     trainers = [name for name in ("dagger", "apil", "intrun") if name in trained] or trained[:3]
     if not trainers:
         return None
-    figure, axes = _panels(len(_QUANTITIES), len(trainers), 1.55, sharex=True, sharey="row")
+    figure, axes = _panels(len(_QUANTITIES), len(trainers), 1.36, beside=0.29, below=0.15, sharex=True, sharey="row")
     teachers = study.metrics.names("teacher")
     for row, quantity in enumerate(_QUANTITIES):
         axes[row][0].set_ylabel(f"{quantity} ({study.unit})")
@@ -186,7 +231,7 @@ _FAR = 3.0
 """A perfect copy that stands this many times as high as all curves is named in words: they would be flat beside it."""
 
 
-def _mark_expectations(panels: Sequence[Axes], study: Study, teachers: Sequence[str], quantity: str) -> None:
+def _mark_expectations(panels: Sequence[Axes], study: StudyRecords, teachers: Sequence[str], quantity: str) -> None:
     """A triangle at the right edge where a perfect copy of each teacher would stand; teachers who share a place stand
     side by side."""
     known = {name: study.expectations.get(name, {}).get(quantity) for name in teachers}
@@ -208,13 +253,13 @@ def _mark_expectations(panels: Sequence[Axes], study: Study, teachers: Sequence[
             panel.annotate(f"perfect copy: {text}", (0.03, 0.9), xycoords="axes fraction", fontsize=7, color="#444444")
 
 
-def draw_query_rate(study: Study) -> Figure | None:
+def draw_query_rate(study: StudyRecords) -> Figure | None:
     """Query rate over training, a panel for each teacher, a line for each query policy."""
     teachers, queries = study.metrics.names("teacher"), study.metrics.names("query")
     if not teachers:
         return None
     rate = "query rate (share of steps)"
-    figure, panels = panel_each(teachers, 2.5, "training iteration", rate)
+    figure, panels = panel_each(teachers, 2.1, "training iteration", rate)
     for panel, teacher in zip(panels, teachers, strict=True):
         for query in queries:
             style = styled(query, QUERY_STYLES, queries)
@@ -227,12 +272,12 @@ def draw_query_rate(study: Study) -> Figure | None:
 _SAMPLE_COLOURS = ("#f0b429", "#f08a24", "#dd5a3a", "#b83b6b", "#6a1b6e", "#2d0b45")
 
 
-def draw_model_samples(study: Study) -> Figure | None:
+def draw_model_samples(study: StudyRecords) -> Figure | None:
     """Model uncertainty over training, a line for each number of identity samples, on two scales."""
     if study.samples is None:
         return None
     counts = sorted(study.samples.names("samples"), key=lambda name: int(name) if name.isdigit() else 10**9)
-    figure, axes = _panels(1, 2, 3.2, sharex=True)
+    figure, axes = _panels(1, 2, 2.7, beside=0.55, sharex=True)
     for panel in axes[0]:
         for rank, count in enumerate(counts):
             colour = _SAMPLE_COLOURS[min(rank, len(_SAMPLE_COLOURS) - 1)]
@@ -253,21 +298,32 @@ def _set_log_scale(panel: Axes, values: Floats) -> None:
     if positive.size:
         panel.set_title("logarithmic scale")
         panel.set_yscale("log", nonpositive="clip")
+        panel.yaxis.set_major_formatter(FuncFormatter(_power_of_ten))
+        panel.yaxis.set_minor_formatter(LogFormatter())
         panel.set_ylim(bottom=max(panel.get_ylim()[0], positive.max() * 1e-5))
 
 
-def draw_success_answers(study: Study) -> Figure | None:
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _power_of_ten(value: float, _: object) -> str:
+    """A number at a tick of a logarithmic axis."""
+    return "10" + str(round(math.log10(value))).translate(_RAISED) if value > 0 else "0"
+
+
+def draw_success_answers(study: StudyRecords) -> Figure | None:
     """Success against the answers used so far; the marker is success alone at the end."""
     teachers = study.teachers
     if not teachers:
         return None
-    figure, panels = panel_each(teachers, 2.6, "answers so far (log. above 10)", "success (share of episodes)")
+    figure, panels = panel_each(teachers, 2.15, "answers so far (log. above 10)", "success (share of episodes)")
     for panel, teacher in zip(panels, teachers, strict=True):
         for query in study.queries:
             style = styled(query, QUERY_STYLES, study.queries)
             success_curve(panel, study.metrics.where(teacher=teacher, query=query), style)
             success_marker(panel, study, teacher, query, style["color"])
         panel.set_xscale("symlog", linthresh=10, linscale=0.4)
+        panel.xaxis.set_major_formatter(FuncFormatter(_power_of_ten))
         panel.set_xlim(left=-3)
         panel.set_ylim(-0.04, 1.06)
     legend(figure, 5)
@@ -280,14 +336,14 @@ def success_curve(panel: Axes, curves: Curves, style: Style, label: str = "_nole
     _, success = curves.over_training("success")
     if answers.size:
         thin = style | {"linewidth": 1.0}
-        _line(panel, bands(answers).mean, success, label, thin, shade=0.10)
+        _line(panel, mean_curve(answers), success, label, thin, shade=0.10)
 
 
-def draw_interactions(study: Study) -> Figure | None:
+def draw_interactions(study: StudyRecords) -> Figure | None:
     """Success in training against interactions, on a common grid of interactions."""
     if not study.interactions:
         return None
-    figure, panels = panel_each(study.teachers, 2.6, "interactions so far", "success (share of episodes)")
+    figure, panels = panel_each(study.teachers, 2.2, "interactions so far", "success (share of episodes)")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         limit = next(entry.area_to for entry in study.interactions if entry.teacher == teacher)
         points = np.linspace(0.0, limit, 101)
@@ -309,7 +365,7 @@ def _until_end(points: Floats, answers: Floats, success: Floats) -> Floats:
     return np.where(points <= answers[-1], np.interp(points, answers, success), np.nan)
 
 
-def success_marker(panel: Axes, study: Study, teacher: str, query: str, colour: str) -> None:
+def success_marker(panel: Axes, study: StudyRecords, teacher: str, query: str, colour: str) -> None:
     """Success alone at the end against all answers, with both intervals."""
     cell = study.cell(teacher, query)
     answers, success = cell.figure("answers"), cell.figure("success_alone")
@@ -331,7 +387,7 @@ def success_marker(panel: Axes, study: Study, teacher: str, query: str, colour: 
     )
 
 
-def draw_personas(study: Study) -> Figure | None:
+def draw_personas(study: StudyRecords) -> Figure | None:
     """Learned persona vectors in the plane: committees in rows, trainers in columns."""
     committees = [model for model in study.models if len(model.members) > 1]
     trained = in_order(model.query for model in committees)
@@ -340,7 +396,7 @@ def draw_personas(study: Study) -> Figure | None:
     teachers = in_order(model.teacher for model in models)
     if not teachers:
         return None
-    figure, axes = _panels(len(teachers), len(trainers), 2.7, sharex="row", sharey="row")
+    figure, axes = _panels(len(teachers), len(trainers), 2.2, below=0.7, sharex="row", sharey="row")
     for row, teacher in zip(axes, teachers, strict=True):
         runs = [model for model in models if model.teacher == teacher]
         points, shares = principal_plane([model.personas for model in runs])
@@ -360,26 +416,27 @@ _MEMBER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4
 
 
 def _scatter_personas(panel: Axes, runs: Sequence[tuple[TeacherModel, Floats]]) -> None:
-    for model, places in runs:
-        panel.plot(places[:, 0], places[:, 1], color="#b5b5b5", linewidth=0.8, zorder=1)
-        for rank in range(len(model.members)):
-            panel.scatter(
-                places[rank, 0],
-                places[rank, 1],
-                s=24,
-                color=_MEMBER_COLOURS[rank % len(_MEMBER_COLOURS)],
-                marker="os^D"[rank % 4],
-                label=f"member {rank + 1}",
-                zorder=2,
-            )
+    panel.add_collection(LineCollection([places for _, places in runs], colors="#b5b5b5", linewidths=0.8, zorder=1))
+    for rank in range(max((len(model.members) for model, _ in runs), default=0)):
+        places = np.array([own[rank] for _, own in runs if rank < len(own)])
+        panel.plot(
+            places[:, 0],
+            places[:, 1],
+            linestyle="none",
+            color=_MEMBER_COLOURS[rank % len(_MEMBER_COLOURS)],
+            marker="os^D"[rank % 4],
+            markersize=5.5,
+            label=f"member {rank + 1}",
+            zorder=2,
+        )
 
 
-def draw_query_objective(study: Study) -> Figure | None:
+def draw_query_objective(study: StudyRecords) -> Figure | None:
     """The two terms of the query objective of APIL over training, a panel for each teacher."""
     if study.objective is None:
         return None
     teachers = study.objective.names("teacher")
-    figure, panels = panel_each(teachers, 2.3, "training iteration", "probability")
+    figure, panels = panel_each(teachers, 1.95, "training iteration", "probability")
     for panel, teacher in zip(panels, teachers, strict=True):
         curves = study.objective.where(teacher=teacher)
         _band(

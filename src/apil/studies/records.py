@@ -13,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apil.errors import ApilError
+from apil.studies.extras import Extras, extras_of
+from apil.studies.paper import Uncertainty
 from apil.studies.statistics import UNKNOWN, Estimate, Floats, from_json
+from apil.studies.text import printable
 
 TEACHERS = ("detm", "rand", "tworand", "twodifdetm")
 """The paper's teachers, in the order in which every table and figure shows them."""
@@ -58,7 +61,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellResult:
     """One teacher and one query policy, over all seeds."""
 
     teacher: str
@@ -96,7 +99,7 @@ class Look(NamedTuple):
     answers: float
     """So far."""
     success: float
-    """Alone, on the episodes of val_seen that were looked at."""
+    """Alone, on the episodes that were looked at."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ class TeacherModel:
 
 
 @dataclass(frozen=True)
-class Threshold:
+class ThresholdNote:
     """The threshold of a query policy, and how it was found."""
 
     value: float
@@ -168,18 +171,20 @@ class Interactions:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyRecords:
     """Everything that a study recorded."""
 
     folder: Path
     """Where its records, tables, figures and report are."""
     task: str
-    """`houses` for a study of R2R's task on any other data than the public ones."""
+    """As registered."""
+    label: str
+    """What tables and figures call it: the task's name, or another where the data are not the paper's."""
     seeds: int
     iterations: int
     expectation: str
     """How the expectation over teacher identities was computed."""
-    cells: tuple[Cell, ...]
+    cells: tuple[CellResult, ...]
     metrics: Curves
     samples: Curves | None
     """Runs that differ only in the number of identity samples; label `samples`."""
@@ -192,7 +197,7 @@ class Study:
     command: str
     """What was typed for the study; empty if it is not known."""
     models: tuple[TeacherModel, ...]
-    thresholds: Mapping[str, Threshold]
+    thresholds: Mapping[str, ThresholdNote]
     interactions: tuple[Interactions, ...] = ()
     """Success for interactions and costs, of a study of your own; empty for the paper's."""
     unit: str = "bits"
@@ -203,6 +208,8 @@ class Study:
     """On the first split; empty where the task has no splits."""
     runs: tuple[RunResult, ...] = ()
     """Empty where the task has no splits."""
+    printed: Mapping[str, Uncertainty] = field(default_factory=dict)
+    """The paper's Table 1 by teacher; empty where the task or the data are not the paper's."""
 
     @property
     def splits(self) -> list[str]:
@@ -219,10 +226,15 @@ class Study:
         """The query policies of the study, in the order of tables and figures."""
         return in_order(cell.query for cell in self.cells)
 
-    def cell(self, teacher: str, query: str) -> Cell:
+    def printed_uncertainty(self, teacher: str, quantity: str) -> float | None:
+        """The number that the paper's Table 1 has for `intrinsic` or `extrinsic`; None when it has none."""
+        row = self.printed.get(teacher)
+        return None if row is None else {"intrinsic": row.intrinsic, "extrinsic": row.extrinsic}[quantity]
+
+    def cell(self, teacher: str, query: str) -> CellResult:
         """The cell of a teacher and a query policy; one without figures when the study has none."""
         found = (cell for cell in self.cells if (cell.teacher, cell.query) == (teacher, query))
-        return next(found, Cell(teacher, query, {}))
+        return next(found, CellResult(teacher, query, {}))
 
 
 def in_order(names: Iterable[str]) -> list[str]:
@@ -232,30 +244,36 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(given, key=lambda name: known.index(name) if name in known else len(known))
 
 
-def read_study(folder: Path) -> Study:
-    """Read the records of a study folder. Only `summary.json` and `metrics.csv` have to be there."""
+def read_study(folder: Path, extras: Extras | None = None) -> StudyRecords:
+    """Read the records of a study folder. Only `summary.json` and `metrics.csv` have to be there.
+
+    Without `extras` those of its task count.
+    """
     if not folder.is_dir():
         raise ApilError(f"No study folder '{folder}'. Give the folder that a study was written to.")
     for name in ("summary.json", "metrics.csv"):
         if not (folder / name).is_file():
             raise ApilError(f"No '{name}' in '{folder}': it is not the folder of a finished study.")
     try:
-        return _study(folder)
+        return _study(folder, extras)
     except ApilError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ApilError(f"The records in '{folder}' are not as expected: {error!r}. Run the study again.") from error
 
 
-def _study(folder: Path) -> Study:
+def _study(folder: Path, extras: Extras | None) -> StudyRecords:
     summary = _json(folder / "summary.json")
+    extras = extras or extras_of(summary["task"])
+    other_data = extras.other_data(summary)
     about_teachers = _json(folder / "teachers.json")
     own = _json(folder / "interactions.json")
     seeds = summary["seeds"]
-    return Study(
+    return StudyRecords(
         folder=folder,
-        # Numbers of the paper and of R2R on public data must not stand beside those of other houses.
-        task=summary["task"] if summary.get("public_data", True) else "houses",
+        task=str(summary["task"]),
+        label=other_data or str(summary["task"]),
+        printed={} if other_data else dict(extras.printed),
         seeds=len(seeds) if isinstance(seeds, list) else int(seeds),
         iterations=int(summary["iterations"]),
         expectation=str(summary["expectation"]),
@@ -269,7 +287,7 @@ def _study(folder: Path) -> Study:
         command=str(_json(folder / "study.json").get("command", "")),
         models=tuple(_model(entry) for entry in about_teachers.get("models", [])),
         thresholds={
-            query: Threshold(float(entry["threshold"]), entry["how"])
+            query: ThresholdNote(float(entry["threshold"]), entry["how"])
             for query, entry in _json(folder / "thresholds.json").items()
         },
         ceiling=tuple(_ceiling(entry) for entry in summary.get("teachers", [])),
@@ -304,16 +322,26 @@ def _json(path: Path) -> dict[str, Any]:
         raise ApilError(f"'{path}' is not JSON: {error}. Run the study again.") from error
     if not isinstance(data, dict):
         raise ApilError(f"'{path}' holds a {type(data).__name__}, not an object. Run the study again.")
-    return data
+    cleaned: dict[str, Any] = _cleaned(data)
+    return cleaned
 
 
-def _cell(entry: Mapping[str, Any]) -> Cell:
+def _cleaned(data: Any) -> Any:
+    """JSON whose text can be shown."""
+    if isinstance(data, dict):
+        return {_cleaned(name): _cleaned(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_cleaned(value) for value in data]
+    return printable(data) if isinstance(data, str) else data
+
+
+def _cell(entry: Mapping[str, Any]) -> CellResult:
     figures = {name: from_json(value) for name, value in entry.items() if isinstance(value, dict) and name != "splits"}
     splits = {
         split: {name: from_json(value) for name, value in measures.items()}
         for split, measures in entry.get("splits", {}).items()
     }
-    return Cell(entry["teacher"], entry["query"], figures, int(entry.get("seeds", 0)), splits)
+    return CellResult(entry["teacher"], entry["query"], figures, int(entry.get("seeds", 0)), splits)
 
 
 def _ceiling(entry: Mapping[str, Any]) -> Ceiling:
@@ -368,7 +396,7 @@ def _curves(path: Path, labels: Sequence[str], figures: Sequence[str]) -> Curves
         rows = list(reader)
     try:
         return Curves(
-            {name: np.array([row[name] for row in rows], dtype=np.str_) for name in labels},
+            {name: np.array([printable(row[name]) for row in rows], dtype=np.str_) for name in labels},
             {name: np.array([float(row[name]) for row in rows], dtype=np.float64) for name in numbers},
         )
     except (TypeError, ValueError) as error:

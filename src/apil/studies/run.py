@@ -21,7 +21,7 @@ from apil.studies.folder import claim_folder
 from apil.studies.kind import Asked, StudyKind, kind_of, thresholds_of
 from apil.studies.options import StudyOptions
 from apil.studies.plan import Cell
-from apil.studies.records import Study, read_study
+from apil.studies.records import StudyRecords, read_study
 from apil.studies.report import build_report
 from apil.studies.summary import write_records
 from apil.tasks import TASKS
@@ -50,7 +50,7 @@ def study(
     command: str = "",
     told: Reporter = SILENT,
     **given: Any,
-) -> dict[str, Study]:
+) -> dict[str, StudyRecords]:
     """Compares query policies: trains what is not finished, writes tables, figures and a report.
 
     `spec` is the name of a task, or a .toml file that describes a study. `given` are the options of a study
@@ -70,7 +70,7 @@ def study(
 
 def _of_task(
     task: str, options: StudyOptions, given: Mapping[str, Any], out: str | Path | None, command: str, told: Reporter
-) -> Study:
+) -> StudyRecords:
     kind = kind_of(task)
     asked = _asked(task, kind, options, given, out, told)
     claim_folder(asked.out, task, command or f"apil study {task} --out {asked.out}")
@@ -131,7 +131,7 @@ def _asked(
 
 def _of_file(
     path: Path, options: StudyOptions, given: set[str], out: str | Path | None, command: str, told: Reporter
-) -> dict[str, Study]:
+) -> dict[str, StudyRecords]:
     for name in sorted(given - {"workers", "keep_old", "calibration"}):
         raise ApilError(f"{name.replace('_', '-')} does not go with a study file: leave it out, or set it in {path}.")
     wanted = read_study_file(path)

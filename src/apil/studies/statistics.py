@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypedDict
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 from apil.errors import ApilError
@@ -100,12 +102,22 @@ def bands(values: Floats, *, resamples: int = 1_000, seed: int = BOOTSTRAP_SEED)
     if table.size == 0:
         empty = np.full(table.shape[1], np.nan)
         return Bands(empty, empty, empty)
-    count = table.shape[0]
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
-    mean = _weighted_means(table, np.ones((1, count)))[0]
-    means = _weighted_means(table, drawn.astype(np.float64))
+    mean = mean_curve(table)
+    means = _weighted_means(table, _draws(table.shape[0], resamples, seed))
     low, high = _quantiles(means, (1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
     return Bands(mean, np.fmin(low, mean), np.fmax(high, mean))
+
+
+def mean_curve(table: Floats) -> Floats:
+    """Mean over seeds [points] of values [seeds, points]; NaN entries are left out."""
+    return _weighted_means(table, np.ones((1, len(table))))[0]
+
+
+@lru_cache
+def _draws(count: int, resamples: int, seed: int) -> Floats:
+    """How often each of `count` seeds is drawn [resamples, count]."""
+    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+    return drawn.astype(np.float64)
 
 
 def _weighted_means(table: Floats, weights: Floats) -> Floats:
@@ -127,19 +139,16 @@ def _quantiles(means: Floats, *levels: float) -> Floats:
     return result
 
 
-_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""97.5 % quantiles of Student's distribution with 1, 2, ... degrees of freedom."""
-
-
 def student_half_width(values: Sequence[float]) -> float:
-    """Half the width of the 95 % interval of a mean of 2 to 10 values by Student's distribution.
+    """Half the width of the 95 % interval of a mean of two or more values by Student's distribution.
 
     For few seeds: of three values the bootstrap interval is the range, which holds the true mean of a normal
     distribution in about three of four cases.
     """
-    if not 2 <= len(values) <= len(_T) + 1:
-        raise ApilError(f"A Student interval is made of 2 to {len(_T) + 1} values; got {len(values)}.")
-    return float(_T[len(values) - 2] * np.std(values, ddof=1) / math.sqrt(len(values)))
+    if len(values) < 2:
+        raise ApilError(f"A Student interval is made of 2 values or more; got {len(values)}.")
+    quantile = scipy.stats.t.ppf((1 + COVERAGE) / 2, len(values) - 1)
+    return float(quantile * scipy.stats.sem(values))
 
 
 def from_json(data: Mapping[str, float | None] | None) -> Estimate:
@@ -170,38 +179,30 @@ Strata = Sequence[Sequence[float] | Floats]
 """The runs of each stratum, a task with a teacher; one figure a run."""
 
 
-def interquartile_mean(values: Sequence[float] | Floats) -> float:
-    """The mean of the middle half: a quarter of the values, rounded down, is cut at each end. NaN of no values.
+def stratified_estimate(strata: Strata, *, resamples: int = 2_000, seed: int = BOOTSTRAP_SEED) -> Estimate:
+    """The interquartile mean of all runs with its 95 % percentile interval.
 
-    Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021).
+    A quarter of the values, rounded down, is cut at each end (Agarwal et al., Deep Reinforcement Learning at the Edge
+    of the Statistical Precipice, 2021). Runs are drawn with replacement within each stratum. Figures that are not
+    finite are left out.
     """
-    ordered = np.sort(np.asarray(values, dtype=np.float64).ravel())
-    ordered = ordered[np.isfinite(ordered)]
-    cut = len(ordered) // 4
-    return float(ordered[cut : len(ordered) - cut].mean()) if len(ordered) else math.nan
+    known = [_finite(values) for values in strata]
+    drawn = [values for values in known if values.size > 1]
+    alone = np.concatenate([np.empty(0), *(values for values in known if values.size == 1)])
 
+    def middle(*samples: Floats, axis: int = -1) -> Floats:
+        rest = np.broadcast_to(alone, (*samples[0].shape[:-1], alone.size)) if samples else alone
+        found: Floats = scipy.stats.trim_mean(np.concatenate([*samples, rest], axis), 0.25, axis)
+        return found
 
-def stratified_estimate(
-    strata: Strata,
-    statistic: Callable[[Sequence[Floats]], float] = lambda drawn: interquartile_mean(np.concatenate(drawn)),
-    *,
-    resamples: int = 2_000,
-    seed: int = BOOTSTRAP_SEED,
-) -> Estimate:
-    """A statistic of all strata, the interquartile mean unless told otherwise, with its 95 % percentile interval.
-
-    Runs are drawn with replacement within each stratum. Figures that are not finite are left out.
-    """
-    known = [np.asarray(values, dtype=np.float64) for values in strata]
-    known = [values[np.isfinite(values)] for values in known]
-    known = [values for values in known if values.size]
-    if not known:
-        return UNKNOWN
+    if not drawn:
+        return estimate([float(middle())] if alone.size else [])
+    found = float(middle(*drawn))
     rng = np.random.default_rng(seed)
-    found = statistic(known)
-    drawn = [statistic([rng.choice(values, len(values)) for values in known]) for _ in range(resamples)]
-    low, high = np.quantile(drawn, ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2))
-    return Estimate(found, min(float(low), found), max(float(high), found))
+    around = scipy.stats.bootstrap(
+        drawn, middle, method="percentile", confidence_level=COVERAGE, n_resamples=resamples, rng=rng
+    ).confidence_interval
+    return Estimate(found, min(float(around.low), found), max(float(around.high), found))
 
 
 def improvement(ours: Strata, theirs: Strata, *, resamples: int = 2_000, seed: int = BOOTSTRAP_SEED) -> Estimate:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from apil.studies.paper import EXPECTED, differs, printed_uncertainty
-from apil.studies.records import Study, TeacherModel, in_order
+from apil.studies.paper import EXPECTED, differs
+from apil.studies.records import StudyRecords, TeacherModel, in_order
 from apil.studies.statistics import Estimate, estimate
+from apil.studies.text import inert
 
 NOTHING = "–"
 """What a table shows where there is no figure."""
@@ -18,7 +19,7 @@ DIFFERS = "≠"
 
 
 @dataclass(frozen=True)
-class Grid:
+class TableBlock:
     """Rows of text under a heading."""
 
     heading: str
@@ -28,28 +29,28 @@ class Grid:
 
 @dataclass(frozen=True)
 class Table:
-    """One document: a title, how to read it, and one or more grids."""
+    """One document: a title, how to read it, and one or more blocks."""
 
     name: str
     """File name without its ending."""
     title: str
     notes: tuple[str, ...]
-    grids: tuple[Grid, ...]
+    blocks: tuple[TableBlock, ...]
 
     def markdown(self) -> str:
         """The table as a Markdown document."""
-        parts = [f"# {self.title}", "\n".join(f"- {note}" for note in self.notes)]
-        for grid in self.grids:
-            parts += [f"## {grid.heading}", _markdown_rows(grid)]
+        parts = [f"# {inert(self.title)}", "\n".join(f"- {inert(note)}" for note in self.notes)]
+        for block in self.blocks:
+            parts += [f"## {inert(block.heading)}", _markdown_rows(block)]
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _markdown_rows(grid: Grid) -> str:
-    lines = [grid.header, tuple("---" for _ in grid.header), *grid.rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def _markdown_rows(block: TableBlock) -> str:
+    lines = [block.header, tuple("---" for _ in block.header), *block.rows]
+    return "\n".join("| " + " | ".join(inert(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def all_tables(study: Study) -> list[Table]:
+def all_tables(study: StudyRecords) -> list[Table]:
     """Every table that the records of the study allow."""
     tables = [uncertainty_table(study), queries_table(study)]
     if study.models:
@@ -71,36 +72,36 @@ def _no_negative_zero(figure: Estimate, decimals: int) -> list[float]:
     return [round(value, decimals) + 0.0 for value in (figure.mean, figure.low, figure.high)]
 
 
-def setting(study: Study) -> str:
+def setting(study: StudyRecords) -> str:
     """What the figures of a study rest on, in one sentence."""
     counts = seed_counts(study)
     runs = "1 seed, so no interval" if study.seeds == 1 else f"{study.seeds} seeds"
     if len(counts) > 1:
         runs = f"{counts[0]} to {counts[-1]} seeds, as each row says (one seed has no interval)"
     return (
-        f"Task {study.task}, {runs}, {study.iterations:,} training iterations; expectation over teacher "
+        f"Task {study.label}, {runs}, {study.iterations:,} training iterations; expectation over teacher "
         f"identities: {study.expectation}."
     )
 
 
-def seed_counts(study: Study) -> list[int]:
+def seed_counts(study: StudyRecords) -> list[int]:
     """The numbers of seeds that cells rest on, the smallest first."""
     return sorted({cell.seeds for cell in study.cells if cell.seeds})
 
 
-def seeds_of(study: Study, query: str, teachers: Sequence[str]) -> str:
+def seeds_of(study: StudyRecords, query: str, teachers: Sequence[str]) -> str:
     """The seeds of a query policy; one number for each teacher where they differ."""
     counts = [study.cell(teacher, query).seeds for teacher in teachers]
     there = [count for count in counts if count]
     return str(there[0]) if len(set(there)) == 1 else ", ".join(str(count) if count else NOTHING for count in counts)
 
 
-def _seeds_column(study: Study, query: str, teachers: Sequence[str]) -> tuple[str, ...]:
+def _seeds_column(study: StudyRecords, query: str, teachers: Sequence[str]) -> tuple[str, ...]:
     """An entry with the number of seeds where not all cells have the same."""
     return (seeds_of(study, query, teachers),) if len(seed_counts(study)) > 1 else ()
 
 
-def _seeds_heading(study: Study) -> tuple[str, ...]:
+def _seeds_heading(study: StudyRecords) -> tuple[str, ...]:
     return ("seeds",) if len(seed_counts(study)) > 1 else ()
 
 
@@ -110,7 +111,7 @@ _READ_INTERVALS = (
 )
 
 
-def uncertainty_table(study: Study) -> Table:
+def uncertainty_table(study: StudyRecords) -> Table:
     """Learned uncertainty beside its expectation and the paper's number, for every trainer."""
     notes = [
         setting(study),
@@ -132,15 +133,15 @@ def uncertainty_table(study: Study) -> Table:
         )
     if _has_paper(study) and len(seed_counts(study)) > 1:
         notes.append("Where there is one seed there is no interval and no mark.")
-    grids = tuple(_uncertainty_grid(study, quantity) for quantity in ("intrinsic", "extrinsic"))
-    return Table("table_uncertainty", f"Uncertainty learned from each teacher, {study.task}", tuple(notes), grids)
+    blocks = tuple(_uncertainty_block(study, quantity) for quantity in ("intrinsic", "extrinsic"))
+    return Table("table_uncertainty", f"Uncertainty learned from each teacher, {study.label}", tuple(notes), blocks)
 
 
-def _has_paper(study: Study) -> bool:
-    return any(printed_uncertainty(study.task, teacher, "intrinsic") is not None for teacher in study.teachers)
+def _has_paper(study: StudyRecords) -> bool:
+    return any(teacher in study.printed for teacher in study.teachers)
 
 
-def _uncertainty_grid(study: Study, quantity: str) -> Grid:
+def _uncertainty_block(study: StudyRecords, quantity: str) -> TableBlock:
     teachers = study.teachers
     seeds = _seeds_heading(study)
     none = tuple("" for _ in seeds)
@@ -149,14 +150,16 @@ def _uncertainty_grid(study: Study, quantity: str) -> Grid:
         sampled = (f"{study.estimates[name][quantity]:.3f}" for name in teachers)
         rows.append(("expectation, as sampled", *none, *sampled))
     if _has_paper(study):
-        rows.append(("paper", *none, *(_printed(study.task, teacher, quantity) for teacher in teachers)))
+        rows.append(("paper", *none, *(_printed(study, teacher, quantity) for teacher in teachers)))
     for query in study.queries:
         figures = (_compared(study, teacher, query, quantity) for teacher in teachers)
         rows.append((query, *_seeds_column(study, query, teachers), *figures))
-    return Grid(f"{quantity.capitalize()} uncertainty ({study.unit})", ("trainer", *seeds, *teachers), tuple(rows))
+    return TableBlock(
+        f"{quantity.capitalize()} uncertainty ({study.unit})", ("trainer", *seeds, *teachers), tuple(rows)
+    )
 
 
-def _expected(study: Study, teacher: str, quantity: str) -> str:
+def _expected(study: StudyRecords, teacher: str, quantity: str) -> str:
     if teacher in study.expectations:
         return f"{study.expectations[teacher][quantity]:.3f}"
     if teacher not in EXPECTED:
@@ -166,22 +169,22 @@ def _expected(study: Study, teacher: str, quantity: str) -> str:
     return "> 0" if positive else "0"
 
 
-def _printed(task: str, teacher: str, quantity: str) -> str:
-    printed = printed_uncertainty(task, teacher, quantity)
+def _printed(study: StudyRecords, teacher: str, quantity: str) -> str:
+    printed = study.printed_uncertainty(teacher, quantity)
     return NOTHING if printed is None else f"{printed:.2f}"
 
 
-def _compared(study: Study, teacher: str, query: str, quantity: str) -> str:
+def _compared(study: StudyRecords, teacher: str, query: str, quantity: str) -> str:
     cell = study.cell(teacher, query)
     ours = cell.figure(quantity)
-    printed = printed_uncertainty(study.task, teacher, quantity)
+    printed = study.printed_uncertainty(teacher, quantity)
     mark = f" {DIFFERS}" if printed is not None and cell.seeds != 1 and differs(printed, ours) else ""
     return shown(ours, seeds=cell.seeds) + mark
 
 
-def comparison_grid(study: Study) -> tuple[Grid, dict[str, float]]:
+def comparison_block(study: StudyRecords) -> tuple[TableBlock, dict[str, float]]:
     """Where each trainer misses the paper's Table 1, and its mean distance from it in bits; empty outside the paper."""
-    teachers = [name for name in study.teachers if printed_uncertainty(study.task, name, "intrinsic") is not None]
+    teachers = [name for name in study.teachers if name in study.printed]
     rows, distance = [], {}
     for query in study.queries if teachers else ():
         known = [study.cell(teacher, query).figure("intrinsic").known for teacher in teachers]
@@ -191,20 +194,20 @@ def comparison_grid(study: Study) -> tuple[Grid, dict[str, float]]:
         entries = (entry if there else NOTHING for entry, there in zip(misses, known, strict=True))
         rows.append((query, *_seeds_column(study, query, teachers), *entries))
     header = ("trainer", *_seeds_heading(study), *teachers)
-    return Grid("Difference from the paper (bits)", header, tuple(rows)), distance
+    return TableBlock("Difference from the paper (bits)", header, tuple(rows)), distance
 
 
-def _gaps(study: Study, teacher: str, query: str) -> dict[str, float]:
+def _gaps(study: StudyRecords, teacher: str, query: str) -> dict[str, float]:
     """How far our mean is from each of the paper's numbers, without sign."""
     cell = study.cell(teacher, query)
-    printed = {name: printed_uncertainty(study.task, teacher, name) for name in ("intrinsic", "extrinsic")}
+    printed = {name: study.printed_uncertainty(teacher, name) for name in ("intrinsic", "extrinsic")}
     return {name: abs(cell.figure(name).mean - value) for name, value in printed.items() if value is not None}
 
 
-def _misses(study: Study, teacher: str, query: str) -> list[str]:
+def _misses(study: StudyRecords, teacher: str, query: str) -> list[str]:
     cell, found = study.cell(teacher, query), []
     for quantity in ("intrinsic", "extrinsic"):
-        printed, ours = printed_uncertainty(study.task, teacher, quantity), cell.figure(quantity)
+        printed, ours = study.printed_uncertainty(teacher, quantity), cell.figure(quantity)
         if printed is not None and differs(printed, ours):
             found.append(f"{quantity} {ours.mean - printed:+.3f}")
     return found
@@ -223,18 +226,18 @@ _QUERY_COLUMNS = (
 """Figure, heading and decimals."""
 
 
-def queries_table(study: Study) -> Table:
+def queries_table(study: StudyRecords) -> Table:
     """How often each query policy asked, and what came of it, under each teacher."""
     columns = [column for column in _QUERY_COLUMNS if any(cell.figure(column[0]).known for cell in study.cells)]
     header = ("query policy", *_seeds_heading(study), *(heading for _, heading, _ in columns))
-    grids = []
+    blocks = []
     for teacher in study.teachers:
         rows = []
         for query in study.queries:
             cell = study.cell(teacher, query)
             figures = (shown(cell.figure(name), decimals, cell.seeds) for name, _, decimals in columns)
             rows.append((query, *_seeds_column(study, query, [teacher]), *figures))
-        grids.append(Grid(f"Teacher {teacher}", header, tuple(rows)))
+        blocks.append(TableBlock(f"Teacher {teacher}", header, tuple(rows)))
     where = f", on {study.splits[0]}" if study.splits else ""
     notes = (
         setting(study),
@@ -244,10 +247,10 @@ def queries_table(study: Study) -> Table:
         "ask. Success in training: with the help that was asked for.",
         _READ_INTERVALS,
     )
-    return Table("table_queries", f"Questions asked and success, {study.task}", notes, tuple(grids))
+    return Table("table_queries", f"Questions asked and success, {study.label}", notes, tuple(blocks))
 
 
-def interactions_table(study: Study) -> Table:
+def interactions_table(study: StudyRecords) -> Table:
     """What the interactions with the teachers bought, beside the baseline."""
     levels = list(study.interactions[0].needed)
     header = (
@@ -257,7 +260,7 @@ def interactions_table(study: Study) -> Table:
         "success alone",
         f"better than {study.baseline}",
     )
-    grids = []
+    blocks = []
     for teacher in study.teachers:
         own = [entry for entry in study.interactions if entry.teacher == teacher]
         rows = [
@@ -270,7 +273,9 @@ def interactions_table(study: Study) -> Table:
             )
             for entry in own
         ]
-        grids.append(Grid(f"Teacher {teacher}, area over {own[0].area_to:,.0f} interactions", header, tuple(rows)))
+        blocks.append(
+            TableBlock(f"Teacher {teacher}, area over {own[0].area_to:,.0f} interactions", header, tuple(rows))
+        )
     notes = (
         setting(study),
         "An interaction is one answered question. Area: mean success in training, with the help that was asked for, "
@@ -282,7 +287,7 @@ def interactions_table(study: Study) -> Table:
         f"Better than {study.baseline}: the probability that a run of the rule has a higher success alone than a run "
         f"of {study.baseline}; 0.5 is no difference.",
     )
-    return Table("table_interactions", f"What the answers bought, {study.task}", notes, tuple(grids))
+    return Table("table_interactions", f"What the answers bought, {study.label}", notes, tuple(blocks))
 
 
 def _needed(interactions: Estimate, reached: float) -> str:
@@ -291,9 +296,9 @@ def _needed(interactions: Estimate, reached: float) -> str:
     return shown(interactions, 0) + ("" if reached == 1.0 else f" ({reached:.0%})")
 
 
-def costs_table(study: Study) -> Table:
+def costs_table(study: StudyRecords) -> Table:
     """How many answers each member of a committee gave, and what they cost."""
-    grids = []
+    blocks = []
     for teacher in study.teachers:
         own = [entry for entry in study.interactions if entry.teacher == teacher and entry.answers]
         if own:
@@ -311,13 +316,13 @@ def costs_table(study: Study) -> Table:
                 )
                 for entry in own
             ]
-            grids.append(Grid(f"Teacher {teacher}", header, tuple(rows)))
+            blocks.append(TableBlock(f"Teacher {teacher}", header, tuple(rows)))
     notes = (
         setting(study),
         "Answers over the whole training, and what they cost at the study's prices.",
         _READ_INTERVALS,
     )
-    return Table("table_costs", f"Cost by teacher, {study.task}", notes, tuple(grids))
+    return Table("table_costs", f"Cost by teacher, {study.label}", notes, tuple(blocks))
 
 
 _MODEL_COLUMNS: tuple[tuple[str, Callable[[TeacherModel], float]], ...] = (
@@ -327,7 +332,7 @@ _MODEL_COLUMNS: tuple[tuple[str, Callable[[TeacherModel], float]], ...] = (
 )
 
 
-def teachers_table(study: Study) -> Table:
+def teachers_table(study: StudyRecords) -> Table:
     """Are my teachers the same teacher, and does the agent know them?"""
     notes = (
         setting(study),
@@ -339,12 +344,12 @@ def teachers_table(study: Study) -> Table:
         "Near 0: the agent knows who is likely to answer.",
         "Divergences are Jensen-Shannon, in bits, from 0 (the same) to 1 (nothing in common). " + _READ_INTERVALS,
     )
-    grids = tuple(_teacher_grid(study, teacher) for teacher in in_order(model.teacher for model in study.models))
-    title = f"Are the teachers the same teacher, and does the agent know them? ({study.task})"
-    return Table("table_teachers", title, notes, grids)
+    blocks = tuple(_teacher_block(study, teacher) for teacher in in_order(model.teacher for model in study.models))
+    title = f"Are the teachers the same teacher, and does the agent know them? ({study.label})"
+    return Table("table_teachers", title, notes, blocks)
 
 
-def _teacher_grid(study: Study, teacher: str) -> Grid:
+def _teacher_block(study: StudyRecords, teacher: str) -> TableBlock:
     models = [model for model in study.models if model.teacher == teacher]
     header = ("query policy", *_seeds_heading(study), *(heading for heading, _ in _MODEL_COLUMNS))
     rows = []
@@ -352,10 +357,10 @@ def _teacher_grid(study: Study, teacher: str) -> Grid:
         runs = [model for model in models if model.query == query]
         figures = (shown(over_runs(runs, figure), seeds=len(runs)) for _, figure in _MODEL_COLUMNS)
         rows.append((query, *_seeds_column(study, query, [teacher]), *figures))
-    return Grid(f"Teacher {teacher}: {_members(study, models)}", header, tuple(rows))
+    return TableBlock(f"Teacher {teacher}: {_members(study, models)}", header, tuple(rows))
 
 
-def _members(study: Study, models: Sequence[TeacherModel]) -> str:
+def _members(study: StudyRecords, models: Sequence[TeacherModel]) -> str:
     """Who the members of a teacher are."""
     members = models[0].members
     if len(members) == 1:
@@ -363,7 +368,7 @@ def _members(study: Study, models: Sequence[TeacherModel]) -> str:
     return f"{len(members)} members ({', '.join(members)}){members_truth(study, models[0].teacher)}"
 
 
-def members_truth(study: Study, teacher: str) -> str:
+def members_truth(study: StudyRecords, teacher: str) -> str:
     """Whether the members of a committee really differ, from the extrinsic uncertainty of a perfect copy."""
     extrinsic = study.expectations.get(teacher, {}).get("extrinsic")
     if extrinsic is None:

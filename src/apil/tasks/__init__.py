@@ -17,12 +17,14 @@ TASKS.register(
     "apil.tasks.grid:Grid",
     "5 x 5 grid, right or down to the far corner; every walk succeeds (the paper's)",
     arguments="apil.tasks.options:GridArguments",
+    report="apil.studies.extras:GRID",
 )
 TASKS.register(
     "maze",
     "apil.tasks.maze:Maze",
     "7 x 7 grid with walls, random start and goal, 20 steps; failure is possible",
     arguments="apil.tasks.options:MazeArguments",
+    report="apil.studies.extras:MAZE",
 )
 TASKS.register(
     "r2r",

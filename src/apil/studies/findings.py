@@ -1,0 +1,117 @@
+"""What the figures of a study say, in sentences computed from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from apil.studies.extras import NO_EXTRAS, Extras
+from apil.studies.records import CellResult, StudyRecords, in_order
+from apil.studies.statistics import Estimate
+from apil.studies.tables import members_truth, over_runs, shown
+
+_ALWAYS_ASK = ("bc", "dagger")
+_NO_RULE = (*_ALWAYS_ASK, "random", "never")
+"""Policies whose questions do not depend on what was learned."""
+
+
+def findings(study: StudyRecords, extras: Extras = NO_EXTRAS) -> list[str]:
+    """The main results as sentences, each computed from the records."""
+    own = extras.findings or _general
+    apart = (_members_apart(study, teacher) for teacher in study.teachers)
+    return [sentence for sentence in (*own(study), *apart) if sentence]
+
+
+def _general(study: StudyRecords) -> list[str]:
+    sentences = [_all_succeed(study)]
+    for teacher in study.teachers:
+        cells = [study.cell(teacher, query) for query in study.queries]
+        sentences += [_asks_least(teacher, cells), _cheapest_of_best(teacher, cells), _saved(study, teacher)]
+    return sentences + [_misled(study, query) for query in study.queries if query not in _NO_RULE]
+
+
+def _known(cells: Iterable[CellResult], figure: str) -> list[CellResult]:
+    """The cells that have this figure, but for those that never asked: they learned nothing."""
+    return [c for c in cells if c.query != "never" and c.figure(figure).known and c.figure("answers").mean != 0]
+
+
+def _all_succeed(study: StudyRecords) -> str:
+    alone = [cell.figure("success_alone") for cell in study.cells]
+    if not alone or not all(figure.known and figure.low >= 1.0 for figure in alone):
+        return ""
+    silent = ", also one that never asked," if "never" in study.queries else ""
+    return (
+        f"Every agent{silent} reaches the goal alone in every evaluation episode: on this task success does "
+        "not separate the query policies, only the number of questions does."
+    )
+
+
+def _asks_least(teacher: str, cells: Sequence[CellResult]) -> str:
+    asking = sorted(_known(cells, "query_rate"), key=lambda cell: cell.figure("query_rate").mean)
+    if len(asking) < 2:
+        return ""
+    least, rate = asking[0], asking[0].figure("query_rate")
+    equals = [cell.query for cell in asking[1:] if cell.figure("query_rate").overlaps(rate)]
+    tie = f" Not to be told apart from it: {', '.join(equals)}." if equals else ""
+    return (
+        f"{teacher}: at the end of training {least.query} asks least, at {shown(rate)} of the steps "
+        f"(success alone {shown(least.figure('success_alone'))}).{tie}"
+    )
+
+
+def _cheapest_of_best(teacher: str, cells: Sequence[CellResult]) -> str:
+    able = [cell for cell in _known(cells, "success_alone") if cell.figure("answers").known]
+    if len(able) < 2 or all(cell.figure("success_alone").low >= 1.0 for cell in able):
+        return ""
+    best = max(able, key=lambda cell: cell.figure("success_alone").mean)
+    success = best.figure("success_alone")
+    equals = [cell for cell in able if cell.figure("success_alone").overlaps(success)]
+    cheapest = min(equals, key=lambda cell: cell.figure("answers").mean)
+    start = f"{teacher}: the best success alone is {shown(success)} ({best.query}, "
+    start += f"{shown(best.figure('answers'), 0)} answers)."
+    if cheapest is best:
+        return f"{start} No policy with as good a success used fewer answers."
+    return (
+        f"{start} Of those not to be told apart from it, {cheapest.query} used the fewest answers: "
+        f"{shown(cheapest.figure('answers'), 0)}, success alone {shown(cheapest.figure('success_alone'))}."
+    )
+
+
+def _saved(study: StudyRecords, teacher: str) -> str:
+    """What APIL pays and gets, against asking at every step."""
+    ours, every = study.cell(teacher, "apil"), study.cell(teacher, "dagger")
+    if not (ours.figure("answers").known and every.figure("answers").mean > 0):
+        return ""
+    share = ours.figure("answers").mean / every.figure("answers").mean
+    return (
+        f"{teacher}: apil used {share:.1%} of the answers of dagger; success alone "
+        f"{shown(ours.figure('success_alone'))} against {shown(every.figure('success_alone'))}."
+    )
+
+
+def _misled(study: StudyRecords, query: str) -> str:
+    """Under which teachers a rule ends up asking more than under the single, consistent one."""
+    base = study.cell("detm", query).figure("query_rate")
+    if not base.known:
+        return ""
+    others = {teacher: study.cell(teacher, query).figure("query_rate") for teacher in study.teachers}
+    more = [f"{teacher} ({shown(rate)})" for teacher, rate in others.items() if rate.low > base.high]
+    if not more:
+        return ""
+    return f"{query} ends up asking more than under detm ({shown(base)}) when taught by {', '.join(more)}."
+
+
+def _members_apart(study: StudyRecords, teacher: str) -> str:
+    """How far apart the agent holds the members of a committee, over all query policies."""
+    models = [model for model in study.models if model.teacher == teacher and len(model.members) > 1]
+    found: dict[str, Estimate] = {}
+    for query in in_order(model.query for model in models):
+        found[query] = over_runs((model for model in models if model.query == query), lambda run: run.persona_js)
+    known = sorted((figure.mean, query) for query, figure in found.items() if figure.known)
+    if not known:
+        return ""
+    (low, lowest), (high, highest) = known[0], known[-1]
+    span = f"{high:.3f} bits" if low == high else f"{low:.3f} ({lowest}) to {high:.3f} bits ({highest})"
+    return (
+        f"{teacher}: the behaviours learned for its members are {span} apart (0: the same, 1: nothing shared)"
+        f"{members_truth(study, teacher)}."
+    )

@@ -1,0 +1,20 @@
+"""Text that others wrote, such as labels in a study's file, made safe for reports."""
+
+from __future__ import annotations
+
+import re
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""Control characters, line breaks, marks that turn the direction of writing, and halves of characters."""
+_LIVE = re.compile(r"(?<=:)//|(?<=www)\.|@(?=[^\s@]*\.[a-z])|\](?=\()|[<`]", re.IGNORECASE)
+"""Where Markdown starts a link, HTML or code."""
+
+
+def printable(text: str) -> str:
+    """The text with a replacement character for whatever must not reach a file."""
+    return text if text.isprintable() else _UNPRINTABLE.sub("\ufffd", text)
+
+
+def inert(text: str) -> str:
+    """The text for Markdown: nothing in it becomes a link."""
+    return _LIVE.sub(r"\\\g<0>", printable(text))
