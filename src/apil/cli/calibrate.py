@@ -10,7 +10,7 @@ from typing import Any
 from apil.cli.options import command, from_record, given, run_settings, value_of
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
-from apil.settings.record import Count
+from apil.settings.record import Count, record
 from apil.tasks.options import options_of
 from apil.terminal import progress_bar, wrote
 
@@ -25,10 +25,16 @@ class Common:
     """Who answers while the rates are compared; tasks that know no reference actions need teachers of their own."""
     query: tuple[str, ...] = ("intrun", "extrun", "behvun", "modlun", "errpred", "random")
     """One or several query policies."""
-    seeds: Count = 5
-    """Seeds from 10000 on, outside any study."""
     out: Path = Path("calibration.json")
     """File for the thresholds; entries of other tasks and policies in it are kept."""
+
+
+@record
+class Search:
+    """How thresholds are searched for."""
+
+    seeds: Count = 5
+    """Seeds from 10000 on, outside any study."""
 
 
 _OWN = ("task", "teacher", "query", "seeds", "out")
@@ -39,7 +45,7 @@ def options(argv: Sequence[str]) -> type:
     """What can be typed: the settings of the runs, and those of the task that is named."""
     own = from_record(options_of(value_of(argv, "--task", Common.task)).arguments)
     words = "Find the threshold that brings a policy's query rate on par with APIL's."
-    return command("Calibrate", words, Common, [*run_settings((*_OWN, *_OF_ONE_RUN)), *own])
+    return command("Calibrate", words, Common, [*from_record(Search), *run_settings((*_OWN, *_OF_ONE_RUN)), *own])
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
@@ -50,6 +56,7 @@ def run(typed: Any, argv: Sequence[str]) -> None:
     from apil.runs.resolve import resolve
     from apil.studies.calibrate import calibrate
 
+    Search(typed.seeds)
     if not typed.query:
         raise ApilError(f"No query policy to calibrate: give some of {', '.join(THRESHOLD_POLICIES)}.")
     for query in typed.query:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -65,7 +66,7 @@ def run(typed: Any, argv: Sequence[str]) -> None:
                 bars[what] = progress.add_task(what, total=total)
             progress.update(bars[what], completed=done, total=total)
 
-        told = Reporter(progress.console.print, tell)
+        told = Reporter(partial(progress.console.print, soft_wrap=True), tell)
         found = study(typed.task, out=typed.out, command=join(words), told=told, **values)
     for name, records in found.items():
         _show(name, records)

@@ -68,11 +68,12 @@ def record(cls: type[Cls]) -> type[Cls]:
     checked = made.__init__
 
     def make(self: Any, *args: Any, **values: Any) -> None:
+        values |= dict(zip(described(made), args, strict=False))
         for name in values:
             if name not in described(made):
                 raise unknown_name("setting", name, described(made))
         try:
-            checked(self, *args, **values)
+            checked(self, **values)
         except ValidationError as error:
             raise _complaint(made, error) from None
 

@@ -1,4 +1,4 @@
-"""Thresholds by measurement: the query rate over a whole run with DETM on par with APIL's."""
+"""Thresholds by measurement: the query rate over a whole run, with DETM or other teachers, on par with APIL's."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def calibrate(
     tick()
     results = {query: _search(base, query, target, seeds, tick) for query in sorted(searched)}
     found: dict[str, dict[str, Any]] = {}
-    setting = f"DETM, {seeds} seeds from {FIRST_SEED}, {base.iterations} iterations"
+    setting = f"{base.teachers.name.upper()}, {seeds} seeds from {FIRST_SEED}, {base.iterations} iterations"
     for query in queries:
         if query in UNCALIBRATED:
             how = "Not calibrated: DETM is one teacher and has no extrinsic uncertainty. A small constant."
@@ -100,7 +100,7 @@ def _search(base: RunSettings, query: str, target: float, seeds: int, tick: Call
 def _rates(base: RunSettings, query: str, thresholds: Sequence[float | None], seeds: int) -> list[float]:
     """The query rate over the whole run for each threshold, averaged over seeds; all runs in one stack."""
     configs = [
-        base.changed(teacher="detm", query=query, threshold=threshold, seed=FIRST_SEED + seed)
+        base.changed(query=query, threshold=threshold, seed=FIRST_SEED + seed)
         for threshold in thresholds
         for seed in range(seeds)
     ]

@@ -13,7 +13,7 @@ from torch import Tensor
 from apil.errors import ApilError, unknown_name
 from apil.rng import Draws
 from apil.teachers import TEACHERS
-from apil.teachers.protocol import Teacher
+from apil.teachers.protocol import MemberError, Teacher
 from apil.types import Answer, Observation, Reference
 
 Selection = Literal["episode", "query"]
@@ -94,6 +94,10 @@ class CommitteeSession:
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """The drawn member's reference action, the true distance and the member's identity."""
+        if not reference.actions.shape[-1]:
+            raise MemberError(
+                "picks among the reference actions of a task, and this one knows none: give it teachers of its own"
+            )
         position = (self.share[:, t] * reference.count).long()
         action = reference.actions.gather(-1, position.unsqueeze(-1)).squeeze(-1)
         return Answer(action, reference.distance, self.identity[:, t])
