@@ -64,7 +64,7 @@ class FeedForwardNetwork:
 
 
 class RecurrentNetwork:
-    """An LSTM over the steps of an episode, and a linear layer (R2R in the paper's appendix)."""
+    """An LSTM over the steps of an episode, and a linear layer (the paper's appendix, for tasks with memory)."""
 
     def __init__(self, setup: QuerySetup, name: str) -> None:
         inputs, hidden = setup.state_size + setup.actions + _TIME_SIZE, setup.hidden

@@ -22,7 +22,7 @@ _EXTRAS = {
     "mypy": ("dev", "make test"),
     "minari": ("minari", "apil export"),
     "minigrid": ("minigrid", "the example in docs/guide/minigrid.md"),
-    "h5py": ("images", "image features of R2R from HDF5 files"),
+    "h5py": ("images", "image features from HDF5 files"),
 }
 """Packages that are not needed: the extra that installs each, and what it is for."""
 

@@ -7,8 +7,7 @@ answers.jsonl                every question and answer
 timings.jsonl                seconds; the only file that differs between two equal runs
 checkpoint-*.safetensors     weights, optimisers and sums, the last two
 checkpoint-*.json            schema version, iteration, checksums of the tensors and of the rows so far
-evaluation.json              what the trained agent can do, by `apil evaluate`; on R2R evaluation-SPLIT.json, where
-                             SPLIT may go on with -shuffled, -sampled and -first-N
+evaluation*.json             what the trained agent can do, by `apil evaluate`; named as the task's evaluation says
 """
 
 from __future__ import annotations
