@@ -10,10 +10,10 @@ NUMERICAL := tests/model tests/query tests/learning tests/test_nn.py tests/test_
 .PHONY: study test test-kernels maze clean
 
 study: $(READY)
-	$(BIN)/apil study grid --out results/grid
+	$(BIN)/apil study grid --out runs/study/grid
 
 maze: $(READY)
-	$(BIN)/apil study maze --out results/maze
+	$(BIN)/apil study maze --out runs/study/maze
 
 test: $(READY)
 	$(BIN)/ruff format --check .

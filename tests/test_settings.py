@@ -16,11 +16,11 @@ from apil.errors import ApilError
 from apil.learning.build import stack_shape
 from apil.rng import Streams
 from apil.settings import RunSettings
-from apil.settings.generate import keywords
 from apil.settings.keywords import RunKeywords
 from apil.settings.record import arguments_of, described
 from apil.settings.run import LEAVES
 from apil.studies.plan import Cell
+from keywords import keywords
 
 _SOURCE = Path(__file__).parents[1]
 

@@ -20,7 +20,7 @@ from apil.runs.calibration import load_calibration
 from apil.studies.files import own_plan, read_study_file
 from apil.studies.folder import claim_folder
 from apil.studies.interactions import member_names
-from apil.studies.run import Reporter, study
+from apil.studies.run import study
 from apil.studies.statistics import area_under, improvement, needed, stratified_estimate
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "study.toml"
@@ -79,7 +79,7 @@ def test_interactions_areas_and_costs_are_those_of_the_run_folders(out: Path) ->
 
 def test_a_study_that_is_run_again_keeps_its_runs(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (out / "comparison.json").read_bytes()
-    study(out.parent / "study.toml", out=out, workers=1, told=Reporter(line=print))
+    study(out.parent / "study.toml", out=out, workers=1)
     assert "12 finished before and kept, 0 trained before and evaluated now, 0 resumed" in capsys.readouterr().out
     assert (out / "comparison.json").read_bytes() == before
 

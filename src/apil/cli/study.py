@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -15,7 +14,7 @@ from apil.cli.options import command, from_record, given, run_settings, words_of
 from apil.studies.options import StudyOptions
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
-from apil.terminal import print_columns, progress_bar, wrote
+from apil.terminal import print_columns, wrote
 
 _OF_ONE_RUN = (
     "query_options",
@@ -54,20 +53,10 @@ def options(argv: Sequence[str]) -> type:
 
 def run(typed: Any, argv: Sequence[str]) -> None:
     """`apil study`"""
-    from apil.studies.run import Reporter, study
+    from apil.studies.run import study
 
     words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", "workers"))
-    values = given(typed, argv, ("task", "out"))
-    with progress_bar() as progress:
-        bars: dict[str, Any] = {}
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in bars:
-                bars[what] = progress.add_task(what, total=total)
-            progress.update(bars[what], completed=done, total=total)
-
-        told = Reporter(partial(progress.console.print, soft_wrap=True), tell)
-        found = study(typed.task, out=typed.out, command=join(words), told=told, **values)
+    found = study(typed.task, out=typed.out, command=join(words), **given(typed, argv, ("task", "out")))
     for name, records in found.items():
         _show(name, records)
     for folder in dict.fromkeys(records.folder for records in found.values()):

@@ -22,11 +22,13 @@ from apil.errors import ApilError
 from apil.learning.build import NAMED, Parts, build, configure_torch
 from apil.learning.collect import Agents
 from apil.learning.state import weights
+from apil.registry import PLUGINS
 from apil.runs.checkpoint import check_fits, load_checkpoint
 from apil.runs.files import read_json, write_json
 from apil.runs.journal import rest_of
 from apil.settings import RunSettings
 from apil.settings.record import Option
+from apil.tasks import TASKS
 
 
 def load_config(folder: Path) -> RunSettings:
@@ -48,6 +50,11 @@ def load_run(
     """
     config = load_config(folder)
     configure_torch()
+    if parts.task is None and config.task.name not in TASKS.names():
+        raise ApilError(
+            f"The task '{config.task.name}' of {folder} is not registered: name the plug-in that has it in {PLUGINS}; "
+            "apil.load acts without it."
+        )
     agents = build([config if options is None else config.changed(options=options)], parts)
     found = load_checkpoint(folder, config)
     if found is None:

@@ -1,4 +1,4 @@
-"""The settings of a run as typed keywords of `apil.train`. Made by apil.settings.generate; do not edit."""
+"""The settings of a run as typed keywords of `apil.train`. Made by tests/keywords.py; do not edit."""
 
 from __future__ import annotations
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+from rich.progress import TaskID
 
 from apil.errors import ApilError, unknown_name
 from apil.learning.build import committee_of, stackable
@@ -25,13 +29,14 @@ from apil.studies.records import StudyRecords, read_study
 from apil.studies.report import build_report
 from apil.studies.summary import write_records
 from apil.tasks import TASKS
+from apil.terminal import progress_bar
 
 Engine = Literal["local"]
 
 
 @dataclass(frozen=True)
 class Reporter:
-    """Where a study reports how it stands; says nothing unless given."""
+    """Where a study says how it stands; it says nothing unless given."""
 
     line: Callable[[str], None] = lambda text: None
     """A line for the user."""
@@ -39,7 +44,21 @@ class Reporter:
     """What is being done, how much of it is done, and of how much."""
 
 
-SILENT = Reporter()
+@contextmanager
+def _reporter(shown: bool) -> Iterator[Reporter]:
+    """Lines and bars in a terminal or a notebook."""
+    if not shown:
+        yield Reporter()
+        return
+    with progress_bar() as bars:
+        made: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in made:
+                made[what] = bars.add_task(what, total=total)
+            bars.update(made[what], completed=done, total=total)
+
+        yield Reporter(partial(bars.console.print, soft_wrap=True), progress)
 
 
 def study(
@@ -48,7 +67,7 @@ def study(
     engine: Engine = "local",
     out: str | Path | None = None,
     command: str = "",
-    told: Reporter = SILENT,
+    progress: bool = True,
     **given: Any,
 ) -> dict[str, StudyRecords]:
     """Compares query policies: trains what is not finished, writes tables, figures and a report.
@@ -63,9 +82,10 @@ def study(
     own = {name: value for name, value in given.items() if name in described(StudyOptions)}
     rest = {name: value for name, value in given.items() if name not in own}
     options = StudyOptions(**own)
-    if str(spec).endswith(".toml"):
-        return _of_file(Path(spec), options, set(own) | set(rest), out, command, told)
-    return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, told)}
+    with _reporter(progress) as told:
+        if str(spec).endswith(".toml"):
+            return _of_file(Path(spec), options, set(own) | set(rest), out, command, told)
+        return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, told)}
 
 
 def _of_task(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError, unknown_name
+from apil.registry import PLUGINS
 from apil.rng import Draws
 from apil.teachers import TEACHERS
 from apil.teachers.protocol import MemberError, Teacher
@@ -144,7 +145,7 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
 
     Weights and selection are the teachers' own if not given; only those who draw a member by weights can change them.
     """
-    base: Any = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
+    base: Any = _made(spec)
     if isinstance(base, Committee):
         return Committee(base.members, tuple(weights or base.weights), selection or base.selection)
     if not weights and selection is None:
@@ -154,3 +155,20 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
         raise ApilError(f"Teacher '{spec}' chooses who answers by itself: leave weights and selection out.")
     changed: Teacher = base.reweighted(weights or None, selection)
     return changed
+
+
+def _made(spec: str) -> Any:
+    """Registered teachers by name or, since a run names teachers of a program by their members, by these."""
+    if spec in TEACHERS.names():
+        return TEACHERS.load(spec)()
+    members = tuple(spec.split("+"))
+    if any(member in MEMBERS for member in members):
+        return equal(members)
+    for entry in TEACHERS:
+        made = TEACHERS.load(entry.name)() if entry.own else None
+        if made is not None and tuple(made.members) == members:
+            return made
+    error = unknown_name("teacher", spec, TEACHERS.names())
+    raise ApilError(
+        f"{error} If your program has it: register it in a plug-in and name that in {PLUGINS}; apil.load acts without."
+    )

@@ -1,4 +1,4 @@
-"""Writes `keywords.py`: python -m apil.settings.generate > src/apil/settings/keywords.py
+"""Writes the keywords of `apil.train`: python tests/keywords.py > src/apil/settings/keywords.py
 
 A type checker cannot read keywords off the records of settings, so they are written out; a test compares them.
 """
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from apil.settings.run import LEAVES
 
-_HEAD = '''"""The settings of a run as typed keywords of `apil.train`. Made by apil.settings.generate; do not edit."""
+_HEAD = '''"""The settings of a run as typed keywords of `apil.train`. Made by tests/keywords.py; do not edit."""
 
 from __future__ import annotations
 
