@@ -19,7 +19,7 @@ from apil.studies.extras import Examples, Extras, extras_of
 from apil.studies.figures import Plate
 from apil.studies.findings import findings
 from apil.studies.pages import page
-from apil.studies.paper import Reading, Uncertainty
+from apil.studies.paper import Reading
 from apil.studies.records import StudyRecords, read_study
 from apil.studies.report import build_report
 from apil.studies.tables import Table
@@ -202,7 +202,7 @@ def _blank(study: StudyRecords) -> Figure:
 
 
 ADDED = Extras(
-    printed={"detm": Uncertainty(0.5, 0.25)},
+    printed={"detm": {"intrinsic": 0.5, "extrinsic": 0.25}},
     readings=(Reading("An open question", "Answered here."),),
     other_data=lambda summary: "elsewhere" if summary["seeds"] == 2 else "",
     tables=lambda study: [Table("table_extra", "An extra table", ("One note.",), ())],
