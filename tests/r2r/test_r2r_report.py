@@ -89,6 +89,27 @@ def test_apil_is_compared_with_dagger_seed_by_seed(study: StudyRecords) -> None:
     assert _row(table.blocks[-1], "detm")["apil's share (%)"] == f"{100 * share:.1f}"
 
 
+def test_a_study_of_11_seeds_has_its_paired_table(tmp_path: Path) -> None:
+    folder = write_r2r_study(tmp_path, teachers=["detm"], seeds={"dagger": 11, "apil": 11})
+    row = _row(paired_table(read_study(folder)).blocks[0], "detm")
+    # Differences of 1, 3, ... 21 points: 11 plus or minus 2.2281 * sqrt(44) / sqrt(11).
+    assert (row["common seeds"], row["mean"], row["95 % interval"]) == ("11", "+11.0", "+6.5 to +15.5")
+
+
+def test_other_data_than_the_public_ones_have_another_label_and_none_of_the_papers_numbers(tmp_path: Path) -> None:
+    folder = write_r2r_study(tmp_path, teachers=["detm"], seeds={"dagger": 1, "apil": 1})
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "public_data": False}))
+    build_report(folder)
+    for name in ("table_r2r.md", "table_uncertainty.md"):
+        text = (folder / name).read_text()
+        assert text.splitlines()[0].endswith(", houses")
+        assert "paper |" not in text
+    page = (folder / "report.html").read_text()
+    assert "The paper has no numbers for the task houses." in page
+    assert "Reference actions on R2R" in page
+
+
 def test_findings_are_those_of_the_records(study: StudyRecords) -> None:
     said = findings(study, REPORT)
     assert said[0].startswith("detm: the highest success alone on val_unseen is 48.0 [45.0, 51.0] % (apil, 3 seeds)")

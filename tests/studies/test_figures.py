@@ -32,6 +32,11 @@ def test_a_figure_has_the_same_bytes_every_time(study: StudyRecords, name: str) 
     assert render(_BY_NAME[name], study) == render(_BY_NAME[name], study)
 
 
+def test_logarithmic_scales_have_powers_of_ten(study: StudyRecords) -> None:
+    for name, power in (("figure_model_samples", "10⁻¹"), ("figure_success_answers", "10³")):
+        assert f"<!-- {power} -->" in render(_BY_NAME[name], study)["svg"].decode()
+
+
 def test_figures_without_their_records_are_left_out(tmp_path: Path) -> None:
     bare = read_study(write_study(tmp_path, teachers=["detm"], queries=["apil"], seeds=1, optional=False))
     drawn = {plate.name for plate in PLATES if render(plate, bare)}

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from made_up_study import write_study
+from matplotlib.figure import Figure
 
 from apil.errors import ApilError
+from apil.studies.extras import Examples, Extras, extras_of
+from apil.studies.figures import Plate
 from apil.studies.findings import findings
-from apil.studies.records import read_study
+from apil.studies.pages import page
+from apil.studies.paper import Reading
+from apil.studies.records import StudyRecords, read_study
 from apil.studies.report import build_report
+from apil.studies.tables import Table
+from apil.tasks import TASKS
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +129,133 @@ def test_no_study_no_report(tmp_path: Path) -> None:
     with pytest.raises(ApilError, match=r"No 'summary\.json'"):
         build_report(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+_ODD = (
+    r"$\frac{$",
+    "<script>alert(1)</script>",
+    "a\0b\x1b",
+    "javascript:alert(1)",
+    "https://evil.example/x",
+    "[here](https://evil.example)",
+    "_x|y",
+)
+
+
+def _rename(folder: Path, names: dict[str, str]) -> None:
+    """Gives query policies other names in all records."""
+    for path in folder.glob("*.json"):
+        path.write_text(json.dumps(_renamed(json.loads(path.read_text()), names)))
+    for path in folder.glob("*.csv"):
+        with path.open(newline="") as file:
+            rows = [[names.get(entry, entry) for entry in row] for row in csv.reader(file)]
+        with path.open("w", newline="") as file:
+            csv.writer(file).writerows(rows)
+
+
+def _renamed(data: Any, names: dict[str, str]) -> Any:
+    if isinstance(data, dict):
+        return {names.get(key, key): _renamed(value, names) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_renamed(value, names) for value in data]
+    return names.get(data, data) if isinstance(data, str) else data
+
+
+def test_odd_labels_are_text_everywhere(tmp_path: Path) -> None:
+    plain = ["dagger", "intrun", "apil", "behvun", "errpred", "random", "extrun"]
+    folder = write_study(tmp_path, teachers=["detm"], queries=plain, seeds=2)
+    _rename(folder, dict(zip(plain, _ODD, strict=True)))
+    written = {path.name: path.read_bytes() for path in build_report(folder)}
+    assert not [name for name, data in written.items() if not name.endswith(".png") and re.search(rb"[\0\x1b]", data)]
+    page = written["report.html"].decode()
+    assert "<script" not in page
+    assert "<a " not in page
+    assert '<th scope="row">a\ufffdb\ufffd</th>' in page
+    assert '<th scope="row">$\\frac{$</th>' in page
+    tables = "".join(data.decode() for name, data in written.items() if name.endswith(".md"))
+    assert "://" not in tables
+    assert "](" not in tables.replace("\\](", "")
+    assert "\n| _x\\|y |" in tables
+    assert rb"<!-- $\frac{$ -->" in written["figure_query_rate.svg"], "drawn as it stands"
+
+
+def test_a_label_like_an_address_leads_into_the_study(tmp_path: Path) -> None:
+    table = Table("table_comparison", "All rules", (), ())
+    html = page("comparison", title="The study", tasks=["javascript:alert(1)", "a b?#"], table=table)
+    assert re.findall(r'href="([^"]*)"', html) == [
+        "./javascript%3Aalert%281%29/report.html",
+        "./a%20b%3F%23/report.html",
+    ]
+
+
+def test_more_processes_draw_the_same(folder: Path, written: list[Path]) -> None:
+    before = {path: path.read_bytes() for path in written}
+    build_report(folder, workers=3)
+    assert {path: path.read_bytes() for path in written} == before
+
+
+# What a task adds.
+
+
+def _blank(study: StudyRecords) -> Figure:
+    return Figure()
+
+
+ADDED = Extras(
+    printed={"detm": {"intrinsic": 0.5, "extrinsic": 0.25}},
+    readings=(Reading("An open question", "Answered here."),),
+    other_data=lambda summary: "elsewhere" if summary["seeds"] == 2 else "",
+    tables=lambda study: [Table("table_extra", "An extra table", ("One note.",), ())],
+    findings=lambda study: [f"{len(study.cells)} cells."],
+    plates=lambda general: [Plate("figure_extra", "An extra figure", "How to read it.", _blank), general[1]],
+    examples=Examples("Examples", "What they show.", "example_*.svg", lambda cells, folder, episodes, count: None),
+)
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    TASKS.register("added", lambda: None, "A task of another package", own=True, report="test_report:ADDED")
+    yield
+    TASKS.forget("added")
+
+
+def test_a_task_from_outside_adds_its_parts_to_the_report(tmp_path: Path, registered: None) -> None:
+    folder = write_study(tmp_path, task="added", teachers=["detm"], queries=["dagger", "apil"], seeds=3)
+    (folder / "example_1.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (folder / "figure_uncertainty.png").write_text("of another study")
+    names = {path.name for path in build_report(folder)}
+    assert {"table_extra.md", "figure_extra.svg", "figure_query_rate.png"} <= names
+    assert not (folder / "figure_uncertainty.png").exists(), "the task leaves this figure out"
+    html = (folder / "report.html").read_text()
+    for part in ("One note.", "How to read it.", "<li>2 cells.</li>", "What they show.", "An open question"):
+        assert part in html
+    assert '<figure id="example_1">' in html
+    assert "The sign in Algorithm 2" in html
+    assert "| paper | 0.50 |" in (folder / "table_uncertainty.md").read_text()
+
+
+def test_other_data_than_the_papers_has_its_own_label_and_no_numbers_beside_it(
+    tmp_path: Path, registered: None
+) -> None:
+    study = read_study(write_study(tmp_path, task="added", teachers=["detm"], queries=["apil"], seeds=2))
+    assert (study.task, study.label, study.printed) == ("added", "elsewhere", {})
+
+
+def test_a_task_that_is_not_registered_here_has_the_general_report(tmp_path: Path) -> None:
+    folder = write_study(tmp_path, task="unheard-of", teachers=["detm"], queries=["apil"], seeds=1, optional=False)
+    assert build_report(folder)
+    assert extras_of("unheard-of") == Extras()
+
+
+@pytest.mark.parametrize("report", ["nowhere:REPORT", "apil.studies.extras:NOTHING", "apil", 3])
+def test_a_report_that_cannot_be_had_is_named_in_one_line(report: object) -> None:
+    TASKS.register("added", lambda: None, "", own=True, report=report)
+    try:
+        with pytest.raises(ApilError, match="report of the task 'added'") as caught:
+            extras_of("added")
+    finally:
+        TASKS.forget("added")
+    assert "\n" not in str(caught.value)
 
 
 def _swap_cells(path: Path, one: str, other: str) -> None:

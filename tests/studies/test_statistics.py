@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apil.errors import ApilError
-from apil.studies.statistics import UNKNOWN, bands, estimate, from_json, interval, principal_plane
+from apil.studies.statistics import (
+    UNKNOWN,
+    bands,
+    estimate,
+    from_json,
+    interval,
+    principal_plane,
+    stratified_estimate,
+    student_half_width,
+)
 
 
 @given(st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=12))
@@ -32,6 +41,41 @@ def test_an_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(1)
     found = [estimate(rng.normal(5.0, 2.0, 30), resamples=500) for _ in range(300)]
     assert 0.88 <= np.mean([each.low <= 5.0 <= each.high for each in found]) <= 0.99
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 11, 30])
+def test_students_interval_holds_95_percent_of_students_density(seeds: int) -> None:
+    values = np.random.default_rng(seeds).normal(size=seeds)
+    reach = student_half_width(values.tolist()) / (np.std(values, ddof=1) / math.sqrt(seeds))
+    free = seeds - 1
+    angles = np.linspace(0.0, math.atan(reach / math.sqrt(free)), 20_001)
+    # The density in t = sqrt(free) tan(angle), so that heavy tails are no trouble.
+    scale = math.exp(math.lgamma((free + 1) / 2) - math.lgamma(free / 2)) / math.sqrt(math.pi)
+    heights = np.cos((angles[1:] + angles[:-1]) / 2) ** (free - 1)
+    assert 2 * scale * heights.sum() * angles[1] == pytest.approx(0.95, abs=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [3, 11, 30])
+def test_students_interval_covers_the_true_mean_as_often_as_it_says(seeds: int) -> None:
+    samples = np.random.default_rng(seeds).normal(5.0, 2.0, (2000, seeds))
+    held = [abs(sample.mean() - 5.0) <= student_half_width(sample.tolist()) for sample in samples]
+    assert np.mean(held) == pytest.approx(0.95, abs=0.02)
+
+
+def test_one_value_has_no_student_interval() -> None:
+    with pytest.raises(ApilError, match="2 values or more; got 1"):
+        student_half_width([0.5])
+
+
+@pytest.mark.parametrize("seeds", [11, 30])
+def test_intervals_of_many_seeds_are_those_of_an_independent_bootstrap(seeds: int) -> None:
+    rng = np.random.default_rng(seeds)
+    values = rng.normal(size=seeds)
+    drawn = values[rng.integers(0, seeds, (20_000, seeds))]
+    cut = seeds // 4
+    middle = np.sort(drawn, axis=1)[:, cut : seeds - cut]
+    for found, means in ((estimate(values), drawn.mean(1)), (stratified_estimate([values]), middle.mean(1))):
+        np.testing.assert_allclose([found.low, found.high], np.quantile(means, (0.025, 0.975)), atol=0.05)
 
 
 def test_one_seed_has_no_interval() -> None:

@@ -100,7 +100,7 @@ def _varies_more(study: StudyRecords, other: str) -> str:
         return ""
     higher = sum(varies > steady for varies, steady in found.values())
     each = ", ".join(f"{query} {varies:.3f} against {steady:.3f}" for query, (varies, steady) in found.items())
-    numbers = [study.printed_uncertainty(name, "intrinsic") for name in ("rand", other)]
+    numbers = [study.printed.get(name, {}).get("intrinsic") for name in ("rand", other)]
     printed = "; paper " + " against ".join(f"{number:.2f}" for number in numbers if number is not None)
     return (
         f"Learned intrinsic uncertainty is higher under rand than under {other} for {higher} of {len(found)} trainers "
@@ -114,7 +114,7 @@ def _differ(study: StudyRecords, query: str) -> str:
     known = {name: figure for name, figure in known.items() if figure.known}
     if len(known) < 2:
         return ""
-    paper = {name: study.printed_uncertainty(name, "extrinsic") for name in known}
+    paper = {name: study.printed.get(name, {}).get("extrinsic") for name in known}
     each = ", ".join(
         f"{name} {figure.mean:.4f}" + ("" if paper[name] is None else f" (paper {paper[name]:.2f})")
         for name, figure in known.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from apil.errors import ApilError
-from apil.studies.paper import BITS, TRAINER, Reading, Uncertainty
+from apil.studies.paper import SHARED, Printed, Reading
 from apil.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ class Examples:
 class Extras:
     """What a task adds to the report of its study; by default nothing."""
 
-    printed: Mapping[str, Uncertainty] = field(default_factory=dict)
-    """The paper's Table 1 by teacher. It states neither the trainer nor the number of seeds."""
+    printed: Printed = field(default_factory=dict)
     readings: tuple[Reading, ...] = ()
     """Where this library reads the paper differently on this task; shown before those of every task."""
     other_data: Callable[[Mapping[str, Any]], str] = lambda summary: ""
@@ -61,38 +60,11 @@ def extras_of(task: str) -> Extras:
 
 GRID = Extras(
     printed={
-        "detm": Uncertainty(0.04, 0.00),
-        "rand": Uncertainty(0.72, 0.00),
-        "tworand": Uncertainty(0.72, 0.00),
-        "twodifdetm": Uncertainty(0.05, 0.56),
+        "detm": {"intrinsic": 0.04, "extrinsic": 0.00},
+        "rand": {"intrinsic": 0.72, "extrinsic": 0.00},
+        "tworand": {"intrinsic": 0.72, "extrinsic": 0.00},
+        "twodifdetm": {"intrinsic": 0.05, "extrinsic": 0.56},
     },
-    readings=(
-        Reading(
-            "In GRID every label of APIL is continue",
-            "APIL teaches its query policy to go on wherever the episode makes progress, and an episode that "
-            "ends at the goal counts as progress at every step. In GRID every episode ends at the goal, "
-            "whatever the agent does. So APIL sees no other label, and a query policy that never asks would "
-            "look just as good. GRID shows how uncertainty misleads the other rules; it does not show that "
-            "APIL learns when to ask.",
-        ),
-        Reading(
-            "Uncertainty is entropy in bits",
-            "The paper does not name the unit. A uniformly random walk over right and down stands at a cell "
-            "with a real choice for 5.8125 of its 8 steps, so a perfect copy of RAND has intrinsic uncertainty "
-            "5.8125 / 8 = 0.727 bits in GRID, and the paper prints 0.72. In nats it would be 0.504.",
-        ),
-        TRAINER,
-    ),
+    readings=(SHARED["grid-labels"], SHARED["grid-bits"], SHARED["trainer"]),
 )
-
-MAZE = Extras(
-    readings=(
-        Reading(
-            "The maze is not in the paper",
-            "It is here because the paper's small task, GRID, cannot show whether a query policy learns "
-            "anything: there every walk ends at the goal. In the maze an agent can fail, so asking has to earn "
-            "its cost. There are no numbers of the paper to compare with.",
-        ),
-        BITS,
-    )
-)
+MAZE = Extras(readings=(SHARED["maze"], SHARED["bits"]))

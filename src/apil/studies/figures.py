@@ -11,8 +11,6 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
@@ -107,11 +105,11 @@ def render(plate: Plate, study: StudyRecords) -> dict[str, bytes]:
 
 
 def pictures(figure: Figure) -> dict[str, bytes]:
-    """The figure as `png` and `svg`, each drawn once: `savefig` draws twice where there is a layout engine."""
+    """The figure as `png` and `svg`."""
     png, svg = io.BytesIO(), io.BytesIO()
-    FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+    figure.savefig(png, format="png", facecolor="white", metadata={"Software": None})
     figure.set_layout_engine("none")  # the layout just found serves both formats
-    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    figure.savefig(svg, format="svg", facecolor="white", metadata={"Date": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
@@ -122,8 +120,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 0.3, 0.2, 0.5, 0.46
 def _panels(
     rows: int, columns: int, height: float, *, beside: float = 0.22, below: float = 0.36, **share: Any
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Panels of a height, `beside` and `below` each other, in inches. A layout engine would measure every label, which
-    takes longer than to draw them."""
+    """Panels of a height, `beside` and `below` each other, in inches. A layout engine would draw and measure all of it
+    once more for each format."""
     figure = Figure(figsize=(WIDTH, _TOP + rows * height + (rows - 1) * below + _BOTTOM), dpi=150)
     width = (WIDTH - 2 * _LEFT - _RIGHT - (columns - 1) * beside) / columns
     gaps = {"wspace": beside / width, "hspace": below / height}
@@ -197,7 +195,7 @@ def legend(figure: Figure, columns: int, space: float = 0.06) -> None:
 def _numbers_width(figure: Figure) -> float:
     """Inches that the numbers at the left need, guessed by their letters."""
     axes = [panel.yaxis for panel in figure.axes if panel.get_ylabel()]
-    shown = [text for axis in axes for text in axis.get_major_formatter().format_ticks(axis.get_majorticklocs())]
+    shown = [text for axis in axes for text in axis.get_major_formatter().format_ticks([*axis.get_majorticklocs()])]
     return 0.05 + 0.085 * max(map(len, shown), default=0)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from apil.errors import ApilError
 from apil.studies.extras import Extras, extras_of
-from apil.studies.paper import Uncertainty
+from apil.studies.paper import Printed
 from apil.studies.statistics import UNKNOWN, Estimate, Floats, from_json
 from apil.studies.text import printable
 
@@ -208,8 +208,8 @@ class StudyRecords:
     """On the first split; empty where the task has no splits."""
     runs: tuple[RunResult, ...] = ()
     """Empty where the task has no splits."""
-    printed: Mapping[str, Uncertainty] = field(default_factory=dict)
-    """The paper's Table 1 by teacher; empty where the task or the data are not the paper's."""
+    printed: Printed = field(default_factory=dict)
+    """Empty where the task or the data are not the paper's."""
 
     @property
     def splits(self) -> list[str]:
@@ -225,11 +225,6 @@ class StudyRecords:
     def queries(self) -> list[str]:
         """The query policies of the study, in the order of tables and figures."""
         return in_order(cell.query for cell in self.cells)
-
-    def printed_uncertainty(self, teacher: str, quantity: str) -> float | None:
-        """The number that the paper's Table 1 has for `intrinsic` or `extrinsic`; None when it has none."""
-        row = self.printed.get(teacher)
-        return None if row is None else {"intrinsic": row.intrinsic, "extrinsic": row.extrinsic}[quantity]
 
     def cell(self, teacher: str, query: str) -> CellResult:
         """The cell of a teacher and a query policy; one without figures when the study has none."""
@@ -273,7 +268,7 @@ def _study(folder: Path, extras: Extras | None) -> StudyRecords:
         folder=folder,
         task=str(summary["task"]),
         label=other_data or str(summary["task"]),
-        printed={} if other_data else dict(extras.printed),
+        printed={} if other_data else extras.printed,
         seeds=len(seeds) if isinstance(seeds, list) else int(seeds),
         iterations=int(summary["iterations"]),
         expectation=str(summary["expectation"]),

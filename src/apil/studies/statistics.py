@@ -110,7 +110,8 @@ def bands(values: Floats, *, resamples: int = 1_000, seed: int = BOOTSTRAP_SEED)
 
 def mean_curve(table: Floats) -> Floats:
     """Mean over seeds [points] of values [seeds, points]; NaN entries are left out."""
-    return _weighted_means(table, np.ones((1, len(table))))[0]
+    mean: Floats = _weighted_means(table, np.ones((1, len(table))))[0]
+    return mean
 
 
 @lru_cache

@@ -150,7 +150,8 @@ def _uncertainty_block(study: StudyRecords, quantity: str) -> TableBlock:
         sampled = (f"{study.estimates[name][quantity]:.3f}" for name in teachers)
         rows.append(("expectation, as sampled", *none, *sampled))
     if _has_paper(study):
-        rows.append(("paper", *none, *(_printed(study, teacher, quantity) for teacher in teachers)))
+        printed = (study.printed.get(teacher, {}).get(quantity) for teacher in teachers)
+        rows.append(("paper", *none, *(NOTHING if number is None else f"{number:.2f}" for number in printed)))
     for query in study.queries:
         figures = (_compared(study, teacher, query, quantity) for teacher in teachers)
         rows.append((query, *_seeds_column(study, query, teachers), *figures))
@@ -162,22 +163,13 @@ def _uncertainty_block(study: StudyRecords, quantity: str) -> TableBlock:
 def _expected(study: StudyRecords, teacher: str, quantity: str) -> str:
     if teacher in study.expectations:
         return f"{study.expectations[teacher][quantity]:.3f}"
-    if teacher not in EXPECTED:
-        return NOTHING
-    expected = EXPECTED[teacher]
-    positive = expected.intrinsic_positive if quantity == "intrinsic" else expected.extrinsic_positive
-    return "> 0" if positive else "0"
-
-
-def _printed(study: StudyRecords, teacher: str, quantity: str) -> str:
-    printed = study.printed_uncertainty(teacher, quantity)
-    return NOTHING if printed is None else f"{printed:.2f}"
+    return EXPECTED.get(teacher, {}).get(quantity, NOTHING)
 
 
 def _compared(study: StudyRecords, teacher: str, query: str, quantity: str) -> str:
     cell = study.cell(teacher, query)
     ours = cell.figure(quantity)
-    printed = study.printed_uncertainty(teacher, quantity)
+    printed = study.printed.get(teacher, {}).get(quantity)
     mark = f" {DIFFERS}" if printed is not None and cell.seeds != 1 and differs(printed, ours) else ""
     return shown(ours, seeds=cell.seeds) + mark
 
@@ -200,17 +192,13 @@ def comparison_block(study: StudyRecords) -> tuple[TableBlock, dict[str, float]]
 def _gaps(study: StudyRecords, teacher: str, query: str) -> dict[str, float]:
     """How far our mean is from each of the paper's numbers, without sign."""
     cell = study.cell(teacher, query)
-    printed = {name: study.printed_uncertainty(teacher, name) for name in ("intrinsic", "extrinsic")}
-    return {name: abs(cell.figure(name).mean - value) for name, value in printed.items() if value is not None}
+    return {name: abs(cell.figure(name).mean - value) for name, value in study.printed[teacher].items()}
 
 
 def _misses(study: StudyRecords, teacher: str, query: str) -> list[str]:
-    cell, found = study.cell(teacher, query), []
-    for quantity in ("intrinsic", "extrinsic"):
-        printed, ours = study.printed_uncertainty(teacher, quantity), cell.figure(quantity)
-        if printed is not None and differs(printed, ours):
-            found.append(f"{quantity} {ours.mean - printed:+.3f}")
-    return found
+    cell = study.cell(teacher, query)
+    found = [(quantity, printed, cell.figure(quantity)) for quantity, printed in study.printed[teacher].items()]
+    return [f"{quantity} {ours.mean - printed:+.3f}" for quantity, printed, ours in found if differs(printed, ours)]
 
 
 _QUERY_COLUMNS = (
