@@ -1,0 +1,136 @@
+"""Reading and writing files so that nothing is left half-written and every failure is one clear line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from apil.errors import ApilError
+
+
+def write_bytes(path: Path, data: bytes, *, sync_folder: bool = True, durable: bool = True) -> None:
+    """Writes a file, whole or not at all: a new file beside `path`, made durable, then moved into place.
+
+    Without `sync_folder` the move itself may be lost to a power cut until the next file is written into the folder; if
+    not `durable`, so may the file.
+    """
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with new.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        new.replace(path)
+        if durable and sync_folder:
+            _sync_folder(path.parent)
+    except OSError as error:
+        raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Makes a rename durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file, whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON with two spaces of indent; NaN is refused (use None)."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ApilError(f"{path} does not exist: check the name.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON lines file."""
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError, RecursionError) as error:
+        raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
+    if not all(isinstance(row, dict) for row in rows):
+        raise ApilError(f"Cannot read {path}: a line is not a record. Restore the file or make it anew.")
+    return rows
+
+
+def _line(error: Exception) -> str:
+    """The first line of a message."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def empty_folder(path: Path, what: str) -> None:
+    """Makes `path` a folder that holds nothing else; refuses one that does."""
+    if taken(path):
+        raise ApilError(f"{path} exists and is not an empty folder: choose another --out for {what}, or remove it.")
+    make_folder(path)
+
+
+def taken(path: Path) -> bool:
+    """Whether there is a file, or a folder with something in it."""
+    try:
+        if not path.is_dir():
+            return path.exists()
+        return any(not _leftover(entry) for entry in path.iterdir())
+    except OSError as error:
+        raise ApilError(f"Cannot use {str(path)[:80]}: {error.strerror}. Choose another folder.") from error
+
+
+def _leftover(entry: Path) -> bool:
+    """A file that a writer left when it was killed before it could move it into place, or the lock of a run."""
+    return entry.name == ".lock" or (entry.name.startswith(".") and entry.name.endswith(".new"))
+
+
+def make_folder(path: Path) -> None:
+    """Creates a folder with its parents."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ApilError(f"Cannot create {path}: {error.strerror}. Choose another folder.") from error
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Removes new files that a killed writer could not move into place."""
+    for path in folder.glob(".*.new"):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process works in a folder at a time; the lock goes with the process, however it ends."""
+    import fcntl
+
+    try:
+        file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ApilError(f"Cannot write into {folder}: {error.strerror}. Check its permissions.") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise ApilError(f"Another process is at work in {folder}: wait for it, or stop it first.") from None
+    try:
+        yield
+    finally:
+        os.close(file)
