@@ -41,7 +41,7 @@ _HOMES = {
     "Predicting": "policies",
     "Scripted": "policies",
     "Team": "team",
-    "load_demonstrations": "recorded",
+    "load_demonstrations": "minari",
 }
 """Where the public parts live: listing teachers must not import torch."""
 
