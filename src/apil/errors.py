@@ -13,9 +13,13 @@ class ApilError(ValueError):
     """
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> ApilError:
+class UnknownNameError(ApilError):
+    """A name that nothing is registered under."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not registered: the nearest match, then every known name."""
     names = sorted(known)
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return ApilError(f"Unknown {kind} '{name}'.{hint} Known: {', '.join(names)}.")
+    return UnknownNameError(f"Unknown {kind} '{name}'.{hint} Known: {', '.join(names)}.")

@@ -1,6 +1,7 @@
 """The folder of a run.
 
 config.json                  all settings, resolved
+agent.json                   what the agent is, for `apil.load`
 environment.json             versions, commit, machine
 metrics.jsonl                a row each `log_every` iterations
 answers.jsonl                every question and answer
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 
 from apil.config import Option, RunConfig
-from apil.errors import ApilError
+from apil.errors import ApilError, UnknownNameError
 from apil.learning.build import NAMED, Parts, build, configure_torch
 from apil.learning.collect import Agents
 from apil.learning.state import weights
@@ -49,7 +50,13 @@ def load_run(
     """
     config = load_config(folder)
     configure_torch()
-    agents = build([config if options is None else replace(config, options=options)], parts)
+    try:
+        agents = build([config if options is None else replace(config, options=options)], parts)
+    except UnknownNameError as error:
+        raise ApilError(
+            f"{error} If the run was trained with parts of your own, name the plug-in that registers them in "
+            f"APIL_PLUGINS; apil.load({str(folder)!r}) acts without them."
+        ) from error
     found = load_checkpoint(folder, config)
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from apil.errors import ApilError, unknown_name
+from apil.errors import ApilError, UnknownNameError, unknown_name
 from apil.rng import Draws
 from apil.teachers import TEACHERS
 from apil.teachers.protocol import Teacher
@@ -136,11 +136,17 @@ def committee(spec: str, weights: Sequence[float] | None = None, selection: Sele
 
 
 def teacher(spec: str, weights: Sequence[float] | None = None, selection: Selection | None = None) -> Teacher:
-    """Teachers by their registered name, or simulated members joined by '+'.
+    """Teachers by their registered name, simulated members joined by '+', or the members of registered teachers.
 
     Weights and selection are the teachers' own if not given; only those who draw a member by weights can change them.
     """
-    base: Any = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
+    base: Any
+    try:
+        base = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
+    except UnknownNameError:
+        base = _with_members(tuple(spec.split("+")))
+        if base is None:
+            raise
     if isinstance(base, Committee):
         return Committee(base.members, tuple(weights or base.weights), selection or base.selection)
     if not weights and selection is None:
@@ -150,3 +156,9 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
         raise ApilError(f"Teacher '{spec}' chooses who answers by itself: leave weights and selection out.")
     changed: Teacher = base.reweighted(weights or None, selection)
     return changed
+
+
+def _with_members(members: tuple[str, ...]) -> Teacher | None:
+    """Teachers from outside apil who have these members, as a run names those that it was given as objects."""
+    made = (TEACHERS.load(entry.name)() for entry in TEACHERS if entry.own)
+    return next((found for found in made if found.members == members), None)
