@@ -12,6 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from apil.agent.acting import Agent as Agent
+    from apil.agent.acting import Decision as Decision
+    from apil.agent.acting import load as load
     from apil.learning.check import check_teacher as check_teacher
     from apil.query.check import check_query_policy as check_query_policy
     from apil.registry import Registry
@@ -20,10 +23,13 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Agent",
+    "Decision",
     "__version__",
     "check_query_policy",
     "check_task",
     "check_teacher",
+    "load",
     "register_query_policy",
     "register_task",
     "register_teacher",
@@ -31,9 +37,12 @@ __all__ = [
 ]
 
 _ELSEWHERE: dict[str, str] = {
+    "Agent": "apil.agent.acting",
+    "Decision": "apil.agent.acting",
     "check_query_policy": "apil.query.check",
     "check_task": "apil.tasks.check",
     "check_teacher": "apil.learning.check",
+    "load": "apil.agent.acting",
     "train": "apil.runs.api",
 }
 """Public names that need torch, and the modules they are in: importing apil stays light."""

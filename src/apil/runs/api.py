@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from apil.agent.acting import Agent
 from apil.config import RunConfig
 from apil.errors import ApilError, unknown_name
 from apil.learning.build import Parts
@@ -13,6 +15,7 @@ from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
 from apil.learning.metrics import Row
 from apil.learning.trainer import Trainer
+from apil.runs.describe import describe_agent
 from apil.runs.files import read_rows
 from apil.runs.folder import load_config, load_run
 from apil.runs.train import resume_run, start_run
@@ -29,6 +32,11 @@ class Trained:
     """A stack of one."""
     rows: list[Row]
     """Its metrics."""
+
+    @cached_property
+    def agent(self) -> Agent:
+        """The agent to act with, as `apil.load` gives it."""
+        return Agent(describe_agent(self.agents, 0, self.config), self.agents.model, self.agents.queries[0].part)
 
     def evaluate(self, episodes: int = 200) -> dict[str, Any]:
         """Success alone and with help, how often it would ask, and its uncertainties."""

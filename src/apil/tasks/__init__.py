@@ -26,6 +26,7 @@ TASKS.register(
     "r2r",
     "apil.r2r.task:R2R",
     "Room-to-Room: follow an instruction through a house (the paper's); generated houses without --data",
+    agent="apil.r2r.acting:ACTING",
 )
 TASK_MODELS["r2r"] = "instruction"
 
