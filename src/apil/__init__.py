@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from apil import query as query
     from apil import tasks as tasks
     from apil import teachers as teachers
+    from apil.agent.acting import Agent as Agent
+    from apil.agent.acting import Decision as Decision
+    from apil.agent.acting import load as load
     from apil.learning.check import check_teacher as check_teacher
     from apil.query.check import check_query_policy as check_query_policy
     from apil.registry import Registry
@@ -28,11 +31,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ELSEWHERE: dict[str, str] = {
+    "Agent": "apil.agent.acting",
+    "Decision": "apil.agent.acting",
     "check_query_policy": "apil.query.check",
     "check_task": "apil.tasks.check",
     "check_teacher": "apil.learning.check",
     "from_gymnasium": "apil.tasks.gymnasium",
     "study": "apil.studies.run",
+    "load": "apil.agent.acting",
     "train": "apil.runs.api",
 }
 """Public names that need torch, and the modules they are in: importing apil stays light."""

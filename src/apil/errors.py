@@ -13,10 +13,14 @@ class ApilError(ValueError):
     """
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> ApilError:
+class UnknownNameError(ApilError):
+    """A name that nothing is registered under."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not registered: the nearest match, then every known name."""
     names = sorted(known)
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     known_ones = f"Known: {', '.join(names)}." if names else "There are none."
-    return ApilError(f"Unknown {kind} '{name[:60]}'.{hint} {known_ones}")
+    return UnknownNameError(f"Unknown {kind} '{name[:60]}'.{hint} {known_ones}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -186,3 +189,49 @@ def test_weights_and_selection_of_a_run_reach_a_team_and_nobody_else() -> None:
             build([RunSettings.of("maze", "liar", "bc", weights=(0.1, 0.9))])
     finally:
         TEACHERS.forget("pair")
+
+
+PLUGIN = """
+import gymnasium
+import apil
+from apil.tasks import from_gymnasium
+from apil.teachers import Team
+
+
+def pole():
+    return from_gymnasium(lambda: gymnasium.make("CartPole-v1"), distance="steps", horizon=5, batch=3, name="pole")
+
+
+def leaners():
+    return Team({"hard": lambda seen, rng: int(seen[2] + seen[3] > 0), "soft": lambda seen, rng: int(seen[2] > 0)})
+
+
+apil.register_task("pole", pole, "CartPole")
+apil.register_teacher("leaners", leaners, "lean")
+"""
+
+
+def test_a_run_with_parts_of_ones_own_is_evaluated_with_the_plug_in_that_has_them(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text(PLUGIN)
+    program = "import apil, parts; apil.train(parts.pole(), parts.leaners(), 'bc', folder='run', iterations=2)"
+    plain = {name: value for name, value in os.environ.items() if name != "APIL_PLUGINS"}
+    plain["PYTHONPATH"] = os.pathsep.join([str(Path(apil.__file__).parents[1]), str(tmp_path)])
+
+    def run(*command: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=plain | more, capture_output=True, text=True, check=False
+        )
+
+    assert run("-c", program).returncode == 0
+    command = ("-m", "apil.cli", "evaluate", "run", "--episodes", "4")
+    told = run(*command)
+    assert told.returncode == 2
+    assert "Unknown committee member 'hard'" in told.stderr
+    assert "name the plug-in that registers them in APIL_PLUGINS; apil.load('run') acts without them" in told.stderr
+    (tmp_path / "half.py").write_text(PLUGIN.replace('apil.register_task("pole"', "# "))
+    told = run(*command, APIL_PLUGINS="half.py")
+    assert "Unknown task 'pole'" in told.stderr
+    assert "APIL_PLUGINS" in told.stderr
+    for more in (("evaluate", "run", "--episodes", "4"), ("replay", "run", "--out", "film.gif")):
+        found = run("-m", "apil.cli", *more, APIL_PLUGINS="parts.py")
+        assert found.returncode == 0, found.stderr

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apil.errors import ApilError
+from apil.files import empty_folder, make_folder, read_json, read_rows, write_json, write_text
 from apil.runs.calibration import load_calibration, threshold_of
-from apil.runs.files import empty_folder, make_folder, read_json, read_rows, write_json, write_text
 
 _numbers = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
 _values = st.recursive(

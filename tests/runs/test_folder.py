@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from apil.errors import ApilError
+from apil.files import read_rows, write_json
 from apil.learning.evaluate import evaluate
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
-from apil.runs.files import read_rows, write_json
 from apil.runs.folder import load_config, load_run
 from apil.runs.writer import Record, train_on
 from apil.settings import RunSettings

@@ -208,7 +208,7 @@ ADDED = Extras(
     tables=lambda study: [Table("table_extra", "An extra table", ("One note.",), ())],
     findings=lambda study: [f"{len(study.cells)} cells."],
     plates=lambda general: [Plate("figure_extra", "An extra figure", "How to read it.", _blank), general[1]],
-    examples=Examples("Examples", "What they show.", "example_*.svg", lambda cells, folder, episodes, count: None),
+    examples=Examples("Examples", "What they show.", "example_*.svg"),
 )
 
 

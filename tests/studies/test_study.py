@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from apil.errors import ApilError
+from apil.files import read_json, read_rows
 from apil.learning.ask import TeacherError
 from apil.learning.build import stack_shape
 from apil.learning.update import DivergenceError
-from apil.runs.files import read_json, read_rows
 from apil.settings import RunSettings
 from apil.studies.engine import run_cells, standing, work_of
 from apil.studies.folder import claim_folder

@@ -45,7 +45,7 @@ def options(argv: Sequence[str]) -> type:
 
 def run(typed: Any, argv: Sequence[str]) -> None:
     """`apil evaluate`"""
-    from apil.runs.files import write_json
+    from apil.files import write_json
     from apil.runs.folder import load_config
 
     evaluation = evaluation_of(load_config(typed.run).task.name)

@@ -22,19 +22,19 @@ _PREFIX = "encoder."
 class StateEncoder:
     """Encoders of a stack of runs: one module, and the parameters of every run.
 
-    A module is used in its evaluation mode: dropout and batch statistics of its own do nothing.
+    `module` is used in its evaluation mode: dropout and batch statistics of its own do nothing.
     """
 
     def __init__(self, streams: Streams, make: Callable[[], nn.Module], features: int) -> None:
         modules = [_made(seed, make) for seed in streams.seeds]
-        self._module = modules[0]
+        self.module = modules[0]
         named = [dict(module.named_parameters()) for module in modules]
         self.parameters: Parameters = {
             name: torch.stack([own[name].detach() for own in named]).contiguous() for name in named[0]
         }
-        self._buffers = dict(self._module.named_buffers())
+        self._buffers = dict(self.module.named_buffers())
         with torch.no_grad():
-            self.state_size = int(self._module(torch.zeros(1, features)).shape[-1])
+            self.state_size = int(self.module(torch.zeros(1, features)).shape[-1])
 
     def __call__(self, features: Tensor) -> Tensor:
         """[runs, n, F] -> [runs, n, S], run by run: a run gives the same bits alone as in any stack."""
@@ -43,7 +43,7 @@ class StateEncoder:
     def of_run(self, run: int, rows: Tensor) -> Tensor:
         """[n, F] -> [n, S] of one run."""
         own: dict[str, Tensor] = {name: value[run] for name, value in self.parameters.items()}
-        state: Tensor = functional_call(self._module, {**own, **self._buffers}, (rows,))
+        state: Tensor = functional_call(self.module, {**own, **self._buffers}, (rows,))
         return state
 
 
@@ -64,7 +64,7 @@ class EncodedModel:
     """
 
     def __init__(self, encoder: StateEncoder, model: Model) -> None:
-        self._encoder, self._model = encoder, model
+        self.encoder, self._model = encoder, model
         self.policy: Parameters = {
             **model.policy,
             **{f"{_PREFIX}{name}": value for name, value in encoder.parameters.items()},
@@ -74,7 +74,7 @@ class EncodedModel:
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> ActingModel:
         """Draws the models for one batch of episodes."""
-        return EncodedActing(self._encoder, self._model.begin(draws, sample_draws, episodes, horizon))
+        return EncodedActing(self.encoder, self._model.begin(draws, sample_draws, episodes, horizon))
 
     def policies(self, observation: Observation) -> Tensor:
         """The policies of every teacher without dropout."""
@@ -92,11 +92,11 @@ class EncodedModel:
     def _again(self, run: int, rows: Tensor, asked: Tensor) -> Tensor:
         # One row at least, so that every parameter is part of the loss.
         places = asked.nonzero().flatten() if bool(asked.any()) else torch.zeros(1, dtype=torch.long)
-        states = self._encoder.of_run(run, rows[places])
+        states = self.encoder.of_run(run, rows[places])
         return states.new_zeros(len(rows), states.shape[-1]).index_copy(0, places, states)
 
     def _seen(self, observation: Observation) -> Observation:
-        return Observation(self._encoder(observation.features), observation.valid)
+        return Observation(self.encoder(observation.features), observation.valid)
 
 
 @dataclass(frozen=True)

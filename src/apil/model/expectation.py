@@ -52,7 +52,10 @@ class IdentitySampler:
         return IdentitySampler((samples == 0)[:, None, None, None], own, number, points, offset)
 
     def dense_weights(self, identity: Tensor, models: int, t: int) -> Tensor:
-        """[runs, episodes, models, K]: the weight of every teacher's policy, given `identity` [runs, episodes, K]."""
+        """[runs, episodes, models, K]: the weight of every teacher's policy, given `identity` [runs, episodes, K].
+
+        A sampler drawn for one episode serves any number of them, all with the same draws.
+        """
         exact = identity.unsqueeze(2).expand(-1, -1, models, -1)
         if self.points is None or identity.shape[-1] == 1:
             return exact
@@ -70,11 +73,11 @@ class IdentitySampler:
         bounds = identity.cumsum(-1)
         bounds = bounds / bounds[..., -1:]
         runs, episodes, teachers = identity.shape
-        grid = (torch.arange(DENSE) + self.offset[:, t].unsqueeze(-1)) / DENSE
+        grid = (torch.arange(DENSE) + self.offset[:, t].expand(-1, episodes).unsqueeze(-1)) / DENSE
         chosen = torch.searchsorted(bounds, grid).unsqueeze(2).expand(-1, -1, models, -1)
         weight = identity.new_full(chosen.shape, 1.0 / DENSE)
         if self.points is not None:
-            drawn = self.points[:, :, t].permute(0, 2, 3, 1)
+            drawn = self.points[:, :, t].permute(0, 2, 3, 1).expand(-1, episodes, -1, -1)
             most = drawn.shape[-1]
             drawn = torch.searchsorted(bounds, drawn.reshape(runs, episodes, -1)).view(runs, episodes, models, most)
             share = (self.own[:, None, None] / self.number).expand(-1, episodes, models, -1)

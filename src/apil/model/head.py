@@ -82,7 +82,7 @@ def likelihood_loss(logits: Tensor, target: Tensor, asked: Tensor) -> Tensor:
     return loss.view(asked.shape).sum(-1)
 
 
-_LEAST, _MOST = math.log(0.02**2), math.log(2.0**2)
+LEAST, MOST = math.log(0.02**2), math.log(2.0**2)
 """Bounds of the log-variance of a scaled action. Without the lower one the likelihood of a teacher that never varies
 has no maximum."""
 
@@ -108,7 +108,8 @@ class Gaussian:
         mean, parts = split_variance(means, variances, weights, models=2, samples=3)
         deviation = parts.total.sqrt()
         summed = Uncertainty(*(getattr(parts, name).sum(-1) for name in Uncertainty.__dataclass_fields__))
-        drawn = None if luck is None else self.box.unscaled(_draw(means, variances, weights, luck))
+        shared = None if luck is None else luck.expand(-1, means.shape[1], -1)
+        drawn = None if shared is None else self.box.unscaled(_draw(means, variances, weights, shared))
         of_model = (means * weights.unsqueeze(-1)).sum(3)
         return Mixture(torch.cat([mean, deviation], -1), summed, drawn, of_model)
 
@@ -131,8 +132,8 @@ class Gaussian:
     def _split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Means, and log-variances bent into their bounds without a corner, so that a gradient is left everywhere."""
         means, raw = outputs.chunk(2, -1)
-        below = _MOST - softplus(_MOST - raw)
-        return means, _LEAST + softplus(below - _LEAST)
+        below = MOST - softplus(MOST - raw)
+        return means, LEAST + softplus(below - LEAST)
 
 
 def _draw(means: Tensor, variances: Tensor, weights: Tensor, luck: Tensor) -> Tensor:

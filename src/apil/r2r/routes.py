@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from apil.files import make_folder, write_bytes
 from apil.learning.build import committee_of
 from apil.learning.collect import Agents
 from apil.r2r.maps import Route, picture
 from apil.r2r.navigation import Tour, tours
 from apil.r2r.study import SPLITS
 from apil.r2r.task import R2R
-from apil.runs.files import make_folder, write_bytes
 from apil.runs.folder import load_run
 from apil.settings import RunSettings
 from apil.studies.plan import Cell

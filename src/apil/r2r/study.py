@@ -55,8 +55,8 @@ class R2RStudy:
 
     def thresholds(self, asked: Asked, progress: Callable[[int, int], None]) -> dict[str, dict[str, Any]]:
         """Those given, or found once on DETM in runs of a fifth of the length."""
+        from apil.files import read_json, write_json
         from apil.query import THRESHOLD_POLICIES
-        from apil.runs.files import read_json, write_json
         from apil.studies.calibrate import calibrate_briefly
         from apil.studies.plan import Cell
 
@@ -101,8 +101,8 @@ class R2RStudy:
 
     def look(self, folder: Path, settings: RunSettings) -> Look:
         """Ten looks in a run at what the agent can do alone on val_seen, for curves of success against answers."""
+        from apil.files import write_json
         from apil.r2r.navigation import evaluate_split
-        from apil.runs.files import write_json
 
         every = max(1, settings.iterations // _LOOKS)
 

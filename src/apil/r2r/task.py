@@ -74,6 +74,7 @@ class R2R:
             raise ApilError(f"reading is '{reading}': give closer or literal.")
         if not 1 <= horizon <= 1000:
             raise ApilError(f"horizon is {horizon}: give a number of steps from 1 to 1000.")
+        self.data = data
         self.world = World.open(data_path(data))
         if digest not in ("", self.world.digest):
             raise ApilError(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
+from apil.agent.acting import Agent
 from apil.errors import ApilError
+from apil.files import read_rows
 from apil.learning.build import Parts
 from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
 from apil.learning.metrics import Row
 from apil.learning.trainer import Trainer
 from apil.runs.calibration import load_calibration
-from apil.runs.files import read_rows
+from apil.runs.describe import describe_agent
 from apil.runs.folder import load_config, load_run
 from apil.runs.resolve import resolve
 from apil.runs.train import Progress, resume_run, start_run
@@ -44,6 +47,11 @@ class Trained:
             f"<Trained on {run.task.name}, taught by {run.teachers.name}, query policy {run.query.name}: "
             f"{last['iteration']} iterations, {last['answers']} answers, success {last['success']:.3f}>"
         )
+
+    @cached_property
+    def agent(self) -> Agent:
+        """The agent to act with, as `apil.load` gives it."""
+        return Agent(describe_agent(self.agents, 0, self.config), self.agents.model, self.agents.queries[0].part)
 
     def evaluate(self, episodes: int = 200) -> dict[str, Any]:
         """Success alone and with help, how often it would ask, and its uncertainties."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from apil.errors import ApilError
+from apil.files import read_json
 from apil.query import default_threshold
-from apil.runs.files import read_json
 
 Calibration = dict[str, dict[str, dict[str, Any]]]
 

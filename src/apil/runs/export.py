@@ -13,9 +13,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from apil.errors import ApilError
+from apil.files import make_folder
 from apil.learning.collect import Agents, Step, collect
 from apil.learning.evaluate import CHUNK
-from apil.runs.files import make_folder
 from apil.tasks.protocol import Task
 from apil.teachers.minari import dataset_folder, require_minari
 from apil.types import Episodes

@@ -1,6 +1,7 @@
 """The folder of a run.
 
 config.json                  all settings, resolved
+agent.json                   what the agent is, for `apil.load`
 environment.json             versions, commit, machine
 metrics.jsonl                a row each `log_every` iterations
 answers.jsonl                every question and answer
@@ -14,21 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from apil.errors import ApilError
+from apil.errors import ApilError, UnknownNameError
+from apil.files import read_json
 from apil.learning.build import NAMED, Parts, build, configure_torch
 from apil.learning.collect import Agents
 from apil.learning.state import weights
-from apil.registry import PLUGINS
 from apil.runs.checkpoint import check_fits, load_checkpoint
-from apil.runs.files import read_json, write_json
 from apil.runs.journal import rest_of
 from apil.settings import RunSettings
 from apil.settings.record import Option
-from apil.tasks import TASKS
 
 
 def load_config(folder: Path) -> RunSettings:
@@ -50,12 +48,13 @@ def load_run(
     """
     config = load_config(folder)
     configure_torch()
-    if parts.task is None and config.task.name not in TASKS.names():
+    try:
+        agents = build([config if options is None else config.changed(options=options)], parts)
+    except UnknownNameError as error:
         raise ApilError(
-            f"The task '{config.task.name}' of {folder} is not registered: name the plug-in that has it in {PLUGINS}; "
-            "apil.load acts without it."
-        )
-    agents = build([config if options is None else config.changed(options=options)], parts)
+            f"{error} If the run was trained with parts of your own, name the plug-in that registers them in "
+            f"APIL_PLUGINS; apil.load({str(folder)!r}) acts without them."
+        ) from error
     found = load_checkpoint(folder, config)
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")
@@ -69,10 +68,3 @@ def load_run(
         for name, view in expected.items():
             view.copy_(saved[name])
     return config, agents
-
-
-def write_evaluation(folder: Path, evaluation: dict[str, Any], split: str | None = None) -> Path:
-    """Writes `evaluation.json`, or `evaluation-SPLIT.json`, into a run folder."""
-    path = folder / ("evaluation.json" if split is None else f"evaluation-{split}.json")
-    write_json(path, evaluation)
-    return path

@@ -11,11 +11,11 @@ from pathlib import Path
 from types import FrameType
 
 from apil.errors import ApilError
+from apil.files import empty_folder, locked, read_rows
 from apil.learning.build import NAMED, Parts, build
 from apil.learning.metrics import Row
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
-from apil.runs.files import empty_folder, locked, read_rows
 from apil.runs.folder import load_config
 from apil.runs.writer import Record, train_on
 from apil.settings import RunSettings

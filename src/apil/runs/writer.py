@@ -12,13 +12,14 @@ from pathlib import Path
 from torch import Tensor
 
 from apil.errors import ApilError
+from apil.files import read_json, remove_leftovers, write_json
 from apil.learning.build import NAMED, Parts
 from apil.learning.metrics import Meter, Row
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, load_checkpoint, remove_after, save_checkpoint
+from apil.runs.describe import write_description
 from apil.runs.environment import changed_software, environment
-from apil.runs.files import read_json, remove_leftovers, write_json
 from apil.runs.journal import Journal, Prefix, rest_of
 from apil.settings import RunSettings
 
@@ -159,6 +160,8 @@ def train_on(
         for run, record in enumerate(records):
             check_fits(trainer.state(run), record.saved, record.folder)
         trainer.restore(records[0].done, [record.saved for record in records])
+    for run, record in enumerate(records):
+        write_description(record.folder, trainer.agents, run, record.config)
     progress(trainer.iteration)
     try:
         _loop(trainer, log, records, due, progress, stopped, kept, look)

@@ -58,6 +58,17 @@ def _as_tuple(value: object) -> object:
 FromList = BeforeValidator(_as_tuple)
 """JSON and TOML have lists where a record has a tuple."""
 
+
+def nested(cls: Any, key: str = "") -> BeforeValidator:
+    """A record inside a record, from its table; where there is a `key`, a plain name stands for a table with it."""
+
+    def make(value: object) -> object:
+        table = {key: value} if key and isinstance(value, str) else value
+        return cls(**table) if isinstance(table, dict) and all(isinstance(name, str) for name in table) else value
+
+    return BeforeValidator(make)
+
+
 Cls = TypeVar("Cls")
 
 

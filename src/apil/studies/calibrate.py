@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from apil.errors import ApilError
+from apil.files import read_json, write_json
 from apil.learning.build import make_task
 from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold
-from apil.runs.files import read_json, write_json
 from apil.settings import RunSettings
 from apil.studies.plan import SAME_FOR_ONE, Cell
 from apil.studies.workers import worker_pool

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from apil.runs.files import write_json, write_text
+from apil.files import write_json, write_text
 from apil.studies.files import StudyFile
 from apil.studies.interactions import comparison, records
 from apil.studies.pages import page

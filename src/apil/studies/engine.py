@@ -14,11 +14,11 @@ from queue import Empty
 from typing import Any
 
 from apil.errors import ApilError
+from apil.files import make_folder, read_json, write_json
 from apil.learning.fidelity import teacher_models
 from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
-from apil.runs.files import make_folder, read_json, write_json
-from apil.runs.folder import load_config, write_evaluation
+from apil.runs.folder import load_config
 from apil.runs.writer import Due, Record, is_whole, train_on
 from apil.settings import RunSettings
 from apil.studies.kind import kind_of
@@ -232,7 +232,8 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
     evaluations = kind.evaluate(agents, episodes)
     models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
     for run, record in enumerate(records):
-        write_evaluation(record.folder, {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]})
+        found = {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]}
+        write_json(record.folder / "evaluation.json", found)
         write_json(record.folder / FINISHED, {"sha256": _checksums(record.folder)})
     progress(_EVALUATION * len(records))
 

@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator
 
 from apil.errors import ApilError, unknown_name
 from apil.learning.build import committee_of, require_threshold
@@ -18,7 +18,7 @@ from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import Calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings import RunSettings
-from apil.settings.record import Count, Distance, FromList, Options, Says, Share, Text, record
+from apil.settings.record import Count, Distance, FromList, Options, Says, Share, Text, nested, record
 from apil.settings.run import LEAVES
 from apil.studies.plan import Cell
 
@@ -32,16 +32,6 @@ def _one_folder(text: str) -> str:
 
 
 Label = Annotated[Text, AfterValidator(_one_folder), Says("give a name that can be the name of a folder")]
-
-
-def _entry(cls: Any, key: str) -> BeforeValidator:
-    """A record from its table; a plain name stands for a table with nothing else."""
-
-    def make(value: object) -> object:
-        table = {key: value} if isinstance(value, str) else value
-        return cls(**table) if isinstance(table, dict) else value
-
-    return BeforeValidator(make)
 
 
 @record
@@ -84,8 +74,8 @@ class TaskEntry:
             object.__setattr__(self, "label", _one_folder(self.name))
 
 
-_Rules = Annotated[tuple[Annotated[Rule, _entry(Rule, "query")], ...], FromList, Says("give a list of rules")]
-_Tasks = Annotated[tuple[Annotated[TaskEntry, _entry(TaskEntry, "name")], ...], FromList, Says("give a list of tasks")]
+_Rules = Annotated[tuple[Annotated[Rule, nested(Rule, "query")], ...], FromList, Says("give a list of rules")]
+_Tasks = Annotated[tuple[Annotated[TaskEntry, nested(TaskEntry, "name")], ...], FromList, Says("give a list of tasks")]
 _Names = Annotated[tuple[Label, ...], FromList, Says("give a list of names")]
 
 

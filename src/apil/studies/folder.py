@@ -7,8 +7,8 @@ from pathlib import Path
 from shlex import quote
 
 from apil.errors import ApilError
+from apil.files import make_folder, read_json, taken, write_json
 from apil.registry import PLUGINS
-from apil.runs.files import make_folder, read_json, taken, write_json
 
 _MARK = "study.json"
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from apil.files import read_rows
 from apil.learning.build import committee_of
-from apil.runs.files import read_rows
 from apil.studies.files import StudyFile
 from apil.studies.statistics import Estimate, Floats, area_under, estimate, improvement, needed, stratified_estimate
 from apil.studies.summary import Result

@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from apil.runs.files import write_bytes
+from apil.files import write_bytes
 from apil.studies.extras import Extras, extras_of
 from apil.studies.figures import OWN_PLATES, PLATES, Plate, render
 from apil.studies.findings import findings

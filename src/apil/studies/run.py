@@ -12,10 +12,10 @@ from typing import Any, Literal
 from rich.progress import TaskID
 
 from apil.errors import ApilError, unknown_name
+from apil.files import locked, make_folder
 from apil.learning.build import committee_of, stackable
 from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import load_calibration
-from apil.runs.files import locked, make_folder
 from apil.runs.resolve import resolve
 from apil.settings.record import described
 from apil.studies.comparison import write_comparison, write_task

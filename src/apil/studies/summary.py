@@ -9,10 +9,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from apil.files import read_json, read_rows, write_json, write_text
 from apil.learning.build import committee_of, make_task
 from apil.learning.fidelity import expected_uncertainty
 from apil.learning.metrics import PARTS, Row
-from apil.runs.files import read_json, read_rows, write_json, write_text
 from apil.studies.kind import kind_of
 from apil.studies.plan import Cell
 from apil.studies.statistics import interval

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from apil.errors import ApilError, unknown_name
-from apil.registry import PLUGINS
+from apil.errors import ApilError, UnknownNameError, unknown_name
 from apil.rng import Draws
 from apil.teachers import TEACHERS
 from apil.teachers.protocol import MemberError, Teacher
@@ -141,11 +140,17 @@ def committee(spec: str, weights: Sequence[float] | None = None, selection: Sele
 
 
 def teacher(spec: str, weights: Sequence[float] | None = None, selection: Selection | None = None) -> Teacher:
-    """Teachers by their registered name, or simulated members joined by '+'.
+    """Teachers by their registered name, simulated members joined by '+', or the members of registered teachers.
 
     Weights and selection are the teachers' own if not given; only those who draw a member by weights can change them.
     """
-    base: Any = _made(spec)
+    base: Any
+    try:
+        base = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
+    except UnknownNameError:
+        base = _with_members(tuple(spec.split("+")))
+        if base is None:
+            raise
     if isinstance(base, Committee):
         return Committee(base.members, tuple(weights or base.weights), selection or base.selection)
     if not weights and selection is None:
@@ -157,18 +162,7 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
     return changed
 
 
-def _made(spec: str) -> Any:
-    """Registered teachers by name or, since a run names teachers of a program by their members, by these."""
-    if spec in TEACHERS.names():
-        return TEACHERS.load(spec)()
-    members = tuple(spec.split("+"))
-    if any(member in MEMBERS for member in members):
-        return equal(members)
-    for entry in TEACHERS:
-        made = TEACHERS.load(entry.name)() if entry.own else None
-        if made is not None and tuple(made.members) == members:
-            return made
-    error = unknown_name("teacher", spec, TEACHERS.names())
-    raise ApilError(
-        f"{error} If your program has it: register it in a plug-in and name that in {PLUGINS}; apil.load acts without."
-    )
+def _with_members(members: tuple[str, ...]) -> Teacher | None:
+    """Teachers from outside apil who have these members, as a run names those that it was given as objects."""
+    made = (TEACHERS.load(entry.name)() for entry in TEACHERS if entry.own)
+    return next((found for found in made if found.members == members), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -81,6 +81,30 @@ class Layout:
             raise self._misfit(batch, rows)
         return rows
 
+    def read(self, observation: Any) -> tuple[NDArray[np.float32], bool]:
+        """[n, F] from a batch of observations or [1, F] from one alone, and whether it was one alone."""
+        alone = self._alone(observation)
+        return self.features(_unsqueezed(observation) if alone else observation), alone
+
+    def _alone(self, observation: Any) -> bool:
+        """Whether every part has the shape of one observation; an error unless all have, or all are n of them."""
+        expected, shapes = [field.space.shape for field in self.fields], []
+        for field in self.fields:
+            try:
+                shapes.append(np.shape(_at(observation, field.name)))
+            except (KeyError, IndexError, TypeError, ValueError):
+                raise self._unlike(f"{type(observation).__name__} without '{field.name}'") from None
+        if shapes == expected:
+            return True
+        if len({shape[:1] for shape in shapes}) != 1 or [shape[1:] for shape in shapes] != expected:
+            raise self._unlike(f"shape {', '.join(map(str, shapes))}")
+        return False
+
+    def _unlike(self, told: str) -> ApilError:
+        return ApilError(
+            f"The observation ({told}) is none of '{self._owner}': give an element of {self.space}, or a batch of n."
+        )
+
     def structured(self, features: Tensor) -> Structured:
         """[n, F] features -> the parts, as an encoder reads them."""
         parts = {
@@ -119,6 +143,13 @@ def _leaves(space: spaces.Space[Any], prefix: str) -> list[tuple[str, spaces.Spa
     if not isinstance(space, spaces.Dict):
         return [(prefix, space)]
     return [leaf for name, part in space.items() for leaf in _leaves(part, f"{prefix}.{name}" if prefix else name)]
+
+
+def _unsqueezed(observation: Any) -> Any:
+    """One observation as a batch."""
+    if isinstance(observation, Mapping):
+        return {name: _unsqueezed(part) for name, part in observation.items()}
+    return np.asarray(observation)[None]
 
 
 def _at(batch: Any, name: str) -> Any:

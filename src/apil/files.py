@@ -12,19 +12,21 @@ from typing import Any
 from apil.errors import ApilError
 
 
-def write_bytes(path: Path, data: bytes, sync_folder: bool = True) -> None:
+def write_bytes(path: Path, data: bytes, *, sync_folder: bool = True, durable: bool = True) -> None:
     """Writes a file, whole or not at all: a new file beside `path`, made durable, then moved into place.
 
-    Without `sync_folder` the move itself may be lost to a power cut until the next file is written into the folder.
+    Without `sync_folder` the move itself may be lost to a power cut until the next file is written into the folder; if
+    not `durable`, so may the file.
     """
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         with new.open("wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         new.replace(path)
-        if sync_folder:
+        if durable and sync_folder:
             _sync_folder(path.parent)
     except OSError as error:
         raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error

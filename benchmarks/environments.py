@@ -1,6 +1,6 @@
 """What the task adapter costs: steps a second of environments through apil, and of gymnasium.vector alone.
 
-    .venv/bin/python benchmarks/gymnasium.py
+    .venv/bin/python benchmarks/environments.py
 
 Both take random actions, in one process, in turns. Processor time is counted, so that other work on the machine
 changes the ratio little; it is taken within a round, then the median over rounds. Only steps that move an environment
@@ -15,24 +15,18 @@ import statistics
 import sys
 import time
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
+from gymnasium.vector import SyncVectorEnv
 
+from apil.learning.build import configure_torch
+from apil.rng import Streams
+from apil.tasks import from_gymnasium
+from apil.tasks.gymnasium import GymnasiumTask
 from grid import HERE, Record, machine
-
-# This file has the name of the package it measures; its folder must not be searched for it.
-sys.path = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]
-
-import gymnasium  # noqa: E402
-from gymnasium.vector import SyncVectorEnv  # noqa: E402
-
-from apil.learning.build import configure_torch  # noqa: E402
-from apil.rng import Streams  # noqa: E402
-from apil.tasks import from_gymnasium  # noqa: E402
-from apil.tasks.gymnasium import GymnasiumTask  # noqa: E402
 
 COUNTS, ROUNDS, STEPS = (16, 64), 15, 400
 """Environments: one run of 16 episodes, and a stack of four."""

@@ -1,0 +1,78 @@
+"""What a run's folder says of its agent, so that `apil.load` can open it without the parts of the training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from apil.agent.own import own_model
+from apil.agent.spec import AgentSpec
+from apil.agent.storage import AGENT
+from apil.files import write_bytes
+from apil.learning.collect import Agents
+from apil.learning.state import place_in
+from apil.model.encoded import EncodedModel
+from apil.model.persona import PersonaModel
+from apil.model.protocol import Model
+from apil.settings import RunSettings
+from apil.tasks.protocol import Task
+
+
+@runtime_checkable
+class Spaced(Protocol):
+    """A task of environments with Gymnasium spaces. The package is imported for these alone: it takes time."""
+
+    observation_space: Any
+    action_space: Any
+
+
+def describe_agent(agents: Agents, run: int, config: RunSettings) -> AgentSpec:
+    """The description of one run of a stack; all that depends on the settings is read here."""
+    task, model = agents.task, agents.model
+    members = next(g.name for g in agents.teachers if place_in(g.runs, run, len(agents.streams.seeds)) is not None)
+    part = own_model(config.task.name)
+    own: dict[str, Any] | None = None if isinstance(model, PersonaModel | EncodedModel) else {}
+    return AgentSpec(
+        task="".join(letter if letter.isprintable() else "?" for letter in task.name)[:200],
+        seed=config.seed,
+        horizon=task.horizon,
+        teachers=tuple(members.split("+")),
+        action_space=_space(task.action_space) if isinstance(task, Spaced) else _actions(task),
+        action_names=task.action_names,
+        features=task.state_size,
+        observation_space=_space(task.observation_space) if isinstance(task, Spaced) else None,
+        encoder=_encoder(model),
+        model=config.model,
+        own=own if part is None else part.describe(task, model),
+        query=config.query,
+    )
+
+
+def write_description(folder: Path, agents: Agents, run: int, config: RunSettings) -> None:
+    """Writes agent.json; it can be made again, so it need not be durable at once."""
+    text = json.dumps(describe_agent(agents, run, config).to_json(), indent=2, allow_nan=False) + "\n"
+    write_bytes(folder / AGENT, text.encode(), durable=False)
+
+
+def _space(space: Any) -> dict[str, Any]:
+    from apil.tasks.gymnasium.space_json import space_to_json
+
+    return space_to_json(space)
+
+
+def _actions(task: Task[Any]) -> dict[str, Any]:
+    """The action space of a task that has no space of its own."""
+    if task.box is None:
+        return {"kind": "Discrete", "n": task.actions, "start": 0}
+    bounds = {"low": task.box.low.tolist(), "high": task.box.high.tolist()}
+    return {"kind": "Box", "shape": [task.actions], "dtype": "float32", **bounds}
+
+
+def _encoder(model: Model) -> Literal["none", "learned", "own"]:
+    if not isinstance(model, EncodedModel):
+        return "none"
+    from apil.tasks.gymnasium.encoders import FromFeatures, PartsEncoder
+
+    module = model.encoder.module
+    return "learned" if isinstance(module, FromFeatures) and type(module.encoder) is PartsEncoder else "own"
