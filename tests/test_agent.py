@@ -557,7 +557,7 @@ def _link(target: str, name: str = "agent.json") -> Callable[[Path], None]:
         (_json(lambda v: {**v, "horizon": 0}), "horizon"),
         (_json(lambda v: {**v, "code": "import os"}), "code"),
         (_json(lambda v: {**v, "features": 10**6}), "do not fit its description"),
-        (_json(lambda v: {**v, "teachers": ["a\nb"]}), "do not fit its description"),
+        (_json(lambda v: {**v, "teachers": ["a\nb"]}), "does not describe an agent"),
         (_json(lambda v: {**v, "task": "a\nb"}), "task"),
         (_json(lambda v: {**v, "model": {**v["model"], "hidden": 10**5}}), "do not fit its description"),
         (_json(lambda v: {**v, "action_space": {"kind": "os.system"}}), "is no space"),
@@ -569,13 +569,22 @@ def _link(target: str, name: str = "agent.json") -> Callable[[Path], None]:
             _json(lambda v: {**v, "query": {"name": "safedagger", "options": {"warm": "x"}}}),
             "does not take these options",
         ),
-        (_json(lambda v: {**v, "horizon": 10**6, "model": {**v["model"], "samples": 10**6}}), "do not fit"),
         (
             _json(
                 lambda v: {
                     **v,
                     "horizon": 10**6,
-                    "model": {**v["model"], "samples": 10**6},
+                    "model": {**v["model"], "samples": 10**6, "expectation": "monte-carlo"},
+                }
+            ),
+            "do not fit",
+        ),
+        (
+            _json(
+                lambda v: {
+                    **v,
+                    "horizon": 10**6,
+                    "model": {**v["model"], "samples": 10**6, "expectation": "monte-carlo"},
                     "query": {"name": "modlun", "threshold": 0.1},
                 }
             ),

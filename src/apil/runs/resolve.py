@@ -13,6 +13,7 @@ from apil.runs.calibration import Calibration, threshold_of
 from apil.settings import RunSettings
 from apil.settings.record import described, spelled
 from apil.settings.run import LEAVES, leaf_of
+from apil.tasks import TASKS
 from apil.tasks.options import Resolved, options_of
 from apil.tasks.protocol import Task
 
@@ -48,9 +49,7 @@ def resolve(
         made = options_of(task).make(parts.options)
         name = task
     else:
-        for option in typed:
-            leaf_of(option)
-        parts, made, name = Resolved({}), task, task.name
+        parts, made, name = _of_object(task, typed), task, task.name
     open_ones: dict[str, Any] = {"batch": made.batch, "epsilon": made.success_distance, **parts.settings}
     if settings.get("threshold") is None and settings.get("budget") is None:
         open_ones["threshold"] = threshold_of(calibration, name, query)
@@ -68,6 +67,14 @@ def _of_task(task: str, typed: Mapping[str, Any]) -> Resolved:
             own = f"its own are {', '.join(map(spelled, known))}" if known else "it has none of its own"
             raise ApilError(f"{spelled(name)} is no setting of the task '{task}' ({own}) nor of a run: leave it out.")
     return options.resolve(typed)
+
+
+def _of_object(task: Task[Any], typed: Mapping[str, Any]) -> Resolved:
+    """An object has its options already; only a model that its task brings can have more."""
+    brings_model = task.name in TASKS.names() and TASKS.facet(task.name, "model") is not None
+    for option in () if brings_model else typed:
+        leaf_of(option)
+    return Resolved(dict(typed))
 
 
 def _refuse_idle(queries: Sequence[str], given: Mapping[str, Any]) -> None:
