@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from apil.errors import ApilError
 
 
@@ -119,18 +121,14 @@ def remove_leftovers(folder: Path) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process works in a folder at a time; the lock goes with the process, however it ends."""
-    import fcntl
-
+    lock = FileLock(folder / ".lock", blocking=False)
     try:
-        file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        lock.acquire()
+    except Timeout:
+        raise ApilError(f"Another process is at work in {folder}: wait for it, or stop it first.") from None
     except OSError as error:
         raise ApilError(f"Cannot write into {folder}: {error.strerror}. Check its permissions.") from error
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(file)
-        raise ApilError(f"Another process is at work in {folder}: wait for it, or stop it first.") from None
-    try:
         yield
     finally:
-        os.close(file)
+        lock.release()

@@ -18,10 +18,12 @@ from apil.learning.build import Parts
 from apil.learning.trainer import Trainer
 from apil.rng import Draws
 from apil.runs.movies import frames
-from apil.runs.train import resume_run
+from apil.runs.train import resume_run, start_run
 from apil.settings import RunSettings
-from apil.tasks import from_gymnasium
+from apil.tasks import TASKS, from_gymnasium
 from apil.tasks.gymnasium import GymnasiumTask
+from apil.tasks.maze import Maze
+from apil.teachers import TEACHERS, Team
 from apil.types import Answer, Observation, Reference
 
 SMALL: dict[str, Any] = {"batch": 3, "iterations": 4, "log_every": 2, "save_every": 2, "hidden": 16, "models": 3}
@@ -161,6 +163,31 @@ def test_a_folder_of_another_run_is_refused(tmp_path: Path) -> None:
     apil.train(task, LEANS, "bc", folder=tmp_path / "run", **SMALL)
     with pytest.raises(ApilError, match="other settings \\(seed 0\\)"):
         apil.train(task, LEANS, "bc", folder=tmp_path / "run", seed=1, **SMALL)
+
+
+def test_a_task_and_its_teachers_are_made_once_a_run(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def maze() -> Maze:
+        made.append("task")
+        return Maze()
+
+    def teachers() -> Team:
+        made.append("teacher")
+        return Team({"a": "first", "b": "last"})
+
+    apil.register_task("counted", maze, "for this test")
+    apil.register_teacher("counted", teachers, "for this test")
+    try:
+        settings = RunSettings.of("counted", "counted", "apil", iterations=2, batch=2)
+        start_run(settings, tmp_path / "run", progress=lambda done: None)
+        assert sorted(made) == ["task", "teacher"]
+        made.clear()
+        resume_run(tmp_path / "run", iterations=4, progress=lambda done: None)
+        assert sorted(made) == ["task", "teacher"]
+    finally:
+        TASKS.forget("counted")
+        TEACHERS.forget("counted")
 
 
 @pytest.mark.parametrize(

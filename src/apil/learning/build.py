@@ -45,6 +45,10 @@ class Parts:
         """The teachers of a run."""
         return committee_of(config) if self.teacher is None else self.teacher
 
+    def made_for(self, config: RunSettings) -> Parts:
+        """The parts of one run as objects, each made once."""
+        return Parts(self.task_of(config), self.teacher_of(config))
+
     def task_of(self, config: RunSettings) -> Task[Any]:
         """The task of a run."""
         return make_task(config) if self.task is None else self.task

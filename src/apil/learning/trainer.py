@@ -22,10 +22,17 @@ from apil.teachers.protocol import costs_of
 class Trainer:
     """A stack of runs in training: collect by Alg 1, update, log. A run alone is a stack of one."""
 
-    def __init__(self, configs: Sequence[RunSettings], log: AnswerLog | None = None, parts: Parts = NAMED) -> None:
+    def __init__(
+        self,
+        configs: Sequence[RunSettings],
+        log: AnswerLog | None = None,
+        parts: Parts = NAMED,
+        agents: Agents | None = None,
+    ) -> None:
+        """`agents` are those of `configs` and `parts`, if they are built already."""
         configure_torch()
         self.configs = tuple(configs)
-        self.agents = build(configs, parts)
+        self.agents = build(configs, parts) if agents is None else agents
         self.iteration = 0
         """Iterations done."""
         self.rows: list[list[Row]] = [[] for _ in configs]

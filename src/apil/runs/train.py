@@ -13,11 +13,12 @@ from types import FrameType
 from apil.errors import ApilError
 from apil.files import empty_folder, locked, read_rows
 from apil.learning.build import NAMED, Parts, build
+from apil.learning.collect import Agents
 from apil.learning.metrics import Row
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
 from apil.runs.folder import load_config
-from apil.runs.writer import Record, train_on
+from apil.runs.writer import Due, Record, train_on
 from apil.settings import RunSettings
 
 Progress = Callable[[int], None]
@@ -38,11 +39,12 @@ class Outcome:
 
 def start_run(config: RunSettings, folder: Path, *, progress: Progress, parts: Parts = NAMED) -> Outcome:
     """Trains a new run into an empty folder."""
-    build([config], parts)  # what cannot be built leaves no folder behind
+    parts = parts.made_for(config)
+    agents = build([config], parts)  # what cannot be built leaves no folder behind
     empty_folder(folder, "the run")
     with locked(folder):
         empty_folder(folder, "the run")
-        return _train(config, folder, progress, parts)
+        return _train(config, folder, progress, parts, agents)
 
 
 def resume_run(folder: Path, *, iterations: int | None, progress: Progress, parts: Parts = NAMED) -> Outcome:
@@ -55,15 +57,17 @@ def resume_run(folder: Path, *, iterations: int | None, progress: Progress, part
                     f"The run in {folder} is to have {config.iterations} iterations: they can be raised, not cut."
                 )
             config = config.changed(iterations=iterations)
-        return _train(config, folder, progress, parts)
+        return _train(config, folder, progress, parts.made_for(config))
 
 
-def _train(config: RunSettings, folder: Path, progress: Progress, parts: Parts) -> Outcome:
+def _train(
+    config: RunSettings, folder: Path, progress: Progress, parts: Parts, agents: Agents | None = None
+) -> Outcome:
     record = Record(folder, config, parts)
     began = record.done
     try:
         if began < config.iterations:
-            _go_on(record, progress)
+            _go_on(record, progress, agents)
         else:
             progress(began)
     finally:
@@ -72,11 +76,12 @@ def _train(config: RunSettings, folder: Path, progress: Progress, parts: Parts) 
     return Outcome(config, began, record.done, rows[-1] if rows else None)
 
 
-def _go_on(record: Record, progress: Progress) -> None:
+def _go_on(record: Record, progress: Progress, agents: Agents | None) -> None:
     config = record.config
     with _stop_request() as stopped:
         try:
-            train_on([record], lambda done, since, took: done % config.save_every == 0, progress, stopped)
+            due: Due = lambda done, since, took: done % config.save_every == 0  # noqa: E731
+            train_on([record], due, progress, stopped, agents=agents)
         except DivergenceError as error:
             good = load_checkpoint(record.folder, config)
             last = f"the checkpoint of iteration {good.iteration} is good" if good else "there is no checkpoint yet"

@@ -14,6 +14,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.files import read_json, remove_leftovers, write_json
 from apil.learning.build import NAMED, Parts
+from apil.learning.collect import Agents
 from apil.learning.metrics import Meter, Row
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBook, AnswerBooks
@@ -147,15 +148,16 @@ def train_on(
     stopped: Sequence[int] = (),
     kept: int = KEPT,
     look: Callable[[Trainer], None] = lambda trainer: None,
+    agents: Agents | None = None,
 ) -> Trainer:
     """Trains a stack of runs that stand at the same iteration to the end, or until there is something in `stopped`.
 
     At the end each run has a checkpoint; `kept` is how many checkpoints stay then. `look` is called after
-    every iteration.
+    every iteration. `agents` are those of the runs, if they are built already.
     """
     books = [record.answers for record in records if record.answers is not None]
     log = AnswerBooks(books) if books else None
-    trainer = Trainer([record.config for record in records], log, records[0].parts)
+    trainer = Trainer([record.config for record in records], log, records[0].parts, agents)
     if records[0].done:
         for run, record in enumerate(records):
             check_fits(trainer.state(run), record.saved, record.folder)
