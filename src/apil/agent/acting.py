@@ -60,7 +60,7 @@ def load(folder: str | Path, *, encoder: Encoder | None = None, data: str | Path
         folder: a run's, in training or finished (its newest checkpoint), or a saved agent's.
         encoder: the module that was given to `from_gymnasium`, or the function that makes it, where the agent was
             trained with one of its owner's; its weights are replaced by the trained ones.
-        data: the compiled data of tasks that have some (R2R), where they are not where the training found them.
+        data: the compiled data of tasks that have some, where they are not where the training found them.
     """
     spec, saved = read_agent(Path(folder))
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from apil.nn import Parameters
-from apil.query.discrepancy import margin
+from apil.query.discrepancy import discrepancy
 from apil.query.gates import gate_of
 from apil.query.network import query_network
 from apil.query.protocol import QueryLoss, QuerySetup
@@ -40,5 +40,5 @@ class PredictedMargin:
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Squared error of the predicted margin, summed over asked steps, averaged over episodes."""
         predicted = self._network.over_episodes(episodes).softmax(-1)[..., 1]
-        error = torch.where(episodes.asked, (predicted - margin(episodes, self._box)).square(), 0.0)
+        error = torch.where(episodes.asked, (predicted - discrepancy(episodes, self._box)).square(), 0.0)
         return QueryLoss(error.sum((1, 2)) / episodes.asked.shape[1], episodes.asked.flatten(1).any(1))
