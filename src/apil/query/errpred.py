@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from apil.nn import Parameters
-from apil.query.discrepancy import discrepancy
+from apil.query.policy_error import policy_error
 from apil.query.gates import gate_of
 from apil.query.network import query_network
 from apil.query.protocol import QueryLoss, QuerySetup
@@ -14,14 +14,14 @@ from apil.types import Episodes
 
 
 def errpred(setup: QuerySetup) -> ScoredPolicy:
-    """ERRPRED of the paper: asks where the predicted margin is above the threshold."""
+    """ERRPRED of the paper: asks where the predicted error is above the threshold."""
     return ScoredPolicy(PredictedMargin(setup), gate_of(setup))
 
 
 class PredictedMargin:
-    """Predicts the margin 1 - pi(a* | s) of the mean policy.
+    """Predicts the error 1 - pi(a* | s) of the mean policy.
 
-    For continuous actions the margin is the squared error of the mean action, scaled by the action range (`margin`).
+    For continuous actions the error is the squared error of the mean action, scaled by the action range (`policy_error`).
     Regressed by squared error at asked steps only: elsewhere the teacher's action is not known.
     """
 
@@ -33,12 +33,12 @@ class PredictedMargin:
         self._box = setup.box
 
     def begin(self, episodes: int) -> ScoreStep:
-        """The predicted margin."""
+        """The predicted error."""
         session = self._network.begin(episodes)
         return lambda belief: session.logits(belief).softmax(-1)[..., 1]
 
     def loss(self, episodes: Episodes) -> QueryLoss:
-        """Squared error of the predicted margin, summed over asked steps, averaged over episodes."""
+        """Squared error of the predicted error, summed over asked steps, averaged over episodes."""
         predicted = self._network.over_episodes(episodes).softmax(-1)[..., 1]
-        error = torch.where(episodes.asked, (predicted - discrepancy(episodes, self._box)).square(), 0.0)
+        error = torch.where(episodes.asked, (predicted - policy_error(episodes, self._box)).square(), 0.0)
         return QueryLoss(error.sum((1, 2)) / episodes.asked.shape[1], episodes.asked.flatten(1).any(1))

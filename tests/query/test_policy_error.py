@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from apil.query.discrepancy import discrepancy
+from apil.query.policy_error import policy_error
 from apil.types import ActionBox, Episodes, Uncertainty
 
 
@@ -17,7 +17,9 @@ def _episodes(mean: torch.Tensor, action: torch.Tensor) -> Episodes:
 
 def test_of_discrete_actions_it_is_the_chance_of_another_action() -> None:
     mean = torch.tensor([[[[0.2, 0.8], [0.5, 0.5]]]])
-    torch.testing.assert_close(discrepancy(_episodes(mean, torch.tensor([[[0, 1]]])), None), torch.tensor([[[0.8, 0.5]]]))
+    torch.testing.assert_close(
+        policy_error(_episodes(mean, torch.tensor([[[0, 1]]])), None), torch.tensor([[[0.8, 0.5]]])
+    )
 
 
 def test_of_continuous_actions_it_is_the_squared_share_of_the_range() -> None:
@@ -26,4 +28,4 @@ def test_of_continuous_actions_it_is_the_squared_share_of_the_range() -> None:
     mean = torch.tensor([[[[0.0, 0.0, 9.0, 9.0], [3.0, 1.0, 9.0, 9.0]]]])
     action = torch.tensor([[[[1.0, 10.0], [-2.0, 0.0]]]])
     expected = torch.tensor([[[((1 / 4) ** 2 + (5 / 10) ** 2) / 2, 1.0]]])
-    torch.testing.assert_close(discrepancy(_episodes(mean, action), box), expected)
+    torch.testing.assert_close(policy_error(_episodes(mean, action), box), expected)

@@ -7,7 +7,7 @@ from torch import Tensor
 from apil.types import ActionBox, Episodes
 
 
-def discrepancy(episodes: Episodes, box: ActionBox | None) -> Tensor:
+def policy_error(episodes: Episodes, box: ActionBox | None) -> Tensor:
     """[runs, episodes, T], from 0 to 1; means something at asked steps only.
 
     Discrete actions: 1 - pi(a* | s). Continuous ones: the squared distance between the mean action, clipped to the box,
