@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from apil.nn import Parameters
-from apil.query.policy_error import policy_error
 from apil.query.gates import gate_of
 from apil.query.network import query_network
+from apil.query.policy_error import policy_error
 from apil.query.protocol import QueryLoss, QuerySetup
 from apil.query.scored import ScoredPolicy, ScoreStep
 from apil.types import Episodes
@@ -21,7 +21,7 @@ def errpred(setup: QuerySetup) -> ScoredPolicy:
 class PredictedMargin:
     """Predicts the error 1 - pi(a* | s) of the mean policy.
 
-    For continuous actions the error is the squared error of the mean action, scaled by the action range (`policy_error`).
+    For continuous actions it is the squared error of the mean action, scaled by the action range (`policy_error`).
     Regressed by squared error at asked steps only: elsewhere the teacher's action is not known.
     """
 
