@@ -115,6 +115,9 @@ def _settings(query: str, seed: int) -> RunSettings:
     return resolve("t-maze", "twodifdetm", query, given, {}).settings
 
 
-def test_the_agent_remembers_the_sign(example: ModuleType) -> None:
-    trained = apil.train("t-maze", "detm", "dagger", iterations=150, options={"length": 4}, progress=False)
-    assert trained.evaluate(200)["success_alone"] > 0.75  # without a memory it is a coin at the junction
+def test_the_agent_remembers_the_sign(example: ModuleType, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    apil.train("t-maze", "detm", "dagger", iterations=150, options={"length": 4}, folder=folder, progress=False)
+    found = example.TMazeEvaluation().measure(folder, {"episodes": 100}, lambda done, total: None).result
+    # Without a memory it is a coin at the junction, or one side always.
+    assert min(found["success_up"], found["success_down"]) > 0.8
