@@ -1,8 +1,8 @@
 """apil: train an agent from several teachers who disagree, and ask them only when asking helps.
 
 Parts of your own get a name with `register_task`, `register_teacher` and `register_query_policy`; it then works
-wherever a name does. Entry points of the groups apil.tasks, apil.teachers and apil.query_policies do the same for a
-package.
+wherever a name does. A package names the module that registers its parts by an entry point of the group apil.plugins;
+those of apil.tasks, apil.teachers and apil.query_policies name a single part each.
 """
 
 from __future__ import annotations

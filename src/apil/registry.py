@@ -1,9 +1,9 @@
 """Names for parts: what `apil list`, `apil train` and `apil study` know.
 
 A part is registered as its factory, or as "module:attribute", so that listing imports nothing heavy. Parts of other
-packages come in by entry points, which are read when a name is first looked for, and by the modules that the
-environment variable APIL_PLUGINS names (separated by commas; a module's name, or the path of a .py file), which are
-imported then. Worker processes inherit the variable.
+packages come in when a name is first looked for: by entry points of a kind's group, each a part; by those of the group
+apil.plugins, each a module that registers parts when it is imported; and by the environment variable APIL_PLUGINS with
+the names of such modules or paths of .py files, separated by commas. Worker processes inherit the variable.
 """
 
 from __future__ import annotations
@@ -130,8 +130,11 @@ _imported: set[str] = set()
 
 
 def import_plugins() -> None:
-    """Imports the modules that APIL_PLUGINS names, each once."""
-    for plugin in filter(None, (part.strip() for part in os.environ.get(PLUGINS, "").split(","))):
+    """Imports the modules that APIL_PLUGINS and the entry points of apil.plugins name, each once."""
+    named = {part.strip(): PLUGINS for part in os.environ.get(PLUGINS, "").split(",") if part.strip()}
+    for point in entry_points(group="apil.plugins"):
+        named.setdefault(point.value, f"The entry point {point.name} of apil.plugins")
+    for plugin, source in named.items():
         if plugin in _imported:
             continue
         _imported.add(plugin)
@@ -140,7 +143,7 @@ def import_plugins() -> None:
         except ApilError:
             raise
         except Exception as error:
-            raise ApilError(f"{PLUGINS} names '{plugin}', which cannot be imported: {_line(error)}.") from error
+            raise ApilError(f"{source} names '{plugin}', which cannot be imported: {_line(error)}.") from error
 
 
 def _import(plugin: str) -> None:

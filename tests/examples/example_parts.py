@@ -19,22 +19,31 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @contextmanager
-def imported(name: str) -> Iterator[ModuleType]:
-    """An example as a module; the names that it registers are taken back in the end."""
+def names_taken_back() -> Iterator[None]:
+    """What is registered meanwhile is forgotten in the end."""
     registries = (TASKS, TEACHERS, QUERY_POLICIES)
     before = [set(registry.names()) for registry in registries]
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
     try:
-        yield module
+        yield
     finally:
-        del sys.modules[name]
         for registry, known in zip(registries, before, strict=True):
             for own in set(registry.names()) - known:
                 registry.forget(own)
+
+
+@contextmanager
+def imported(name: str) -> Iterator[ModuleType]:
+    """An example as a module; the names that it registers are taken back in the end."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    with names_taken_back():
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+            yield module
+        finally:
+            del sys.modules[name]
 
 
 def tiny_study(name: str, folder: Path) -> Path:

@@ -70,9 +70,11 @@ def _parsed(words: Sequence[str]) -> Any:
         name: module.options(words[1:] if name == first else ()) for name, module in _DERIVED.items()
     }
     kinds |= {name: kind for name, (kind, _) in _FIXED.items()}
+    data: dict[str, Any] = {}
     if first in kinds:
         refuse_unknown(kinds[first], first, words[1:])
-    data = {name: kind for entry in TASKS for name, kind in (TASKS.facet(entry.name, "commands") or {}).items()}
+    else:  # they are of no use to other commands, and belong to plug-ins
+        data = {name: kind for entry in TASKS for name, kind in (TASKS.facet(entry.name, "commands") or {}).items()}
     if data:
         about = tyro.conf.subcommand("data", description="Prepare the data of a task.")
         kinds["data"] = Annotated[_either(data), about]

@@ -80,17 +80,20 @@ class StudyKind(Protocol):
         """Pictures of episodes for the report, written into the study's folder."""
 
 
+@dataclass
 class PlainStudy:
-    """A study of a task that brings no facet of its own."""
+    """A study without options of its own; that of a task that brings no facet."""
 
+    seeds: int = 5
+    episodes: int = 1000
+    compared: tuple[str, ...] = ()
+    """Query policies; the paper's, two baselines and every policy from outside apil if not given."""
+    starts: int = 20_000
     arguments: type = NoArguments
-    seeds = 5
-    episodes = 1000
-    starts = 20_000
 
     def queries(self) -> tuple[str, ...]:
-        """The paper's, two baselines, and every policy from outside apil."""
-        return study_policies()
+        """Those compared."""
+        return self.compared or study_policies()
 
     def folder(self, task: str, given: Mapping[str, Any]) -> str:
         """The task's name."""

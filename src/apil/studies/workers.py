@@ -32,7 +32,8 @@ def worker_pool(workers: int, setup: Callable[..., None] | None = None, *given: 
                 worker.terminate()
             if isinstance(error, BrokenProcessPool):
                 raise ApilError(
-                    "A worker process died, perhaps for lack of memory: try again with --workers 1."
+                    "A worker process died, perhaps for lack of memory: try again with 1 worker. A script must start a "
+                    'study under `if __name__ == "__main__":`, since workers import it.'
                 ) from error
             raise
 
