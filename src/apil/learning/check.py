@@ -70,7 +70,8 @@ def check_teacher(teacher: Teacher, task: Task[Any]) -> None:
 
 
 def _check_attributes(teacher: Any, problems: Problems) -> None:
-    members, weights = getattr(teacher, "members", None), getattr(teacher, "weights", None)
+    members: Any = getattr(teacher, "members", None)
+    weights: Any = getattr(teacher, "weights", None)
     named = isinstance(members, tuple) and members and all(isinstance(m, str) and m for m in members)
     problems.require(bool(named), f"members is {members!r}, expected a tuple with a name for each")
     joined = any("+" in member for member in members)
