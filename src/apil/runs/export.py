@@ -100,8 +100,9 @@ def _batch(agents: Agents, number: int, count: int) -> Iterator[Any]:
     played = collect(agents, number, count, "helped", "export/", watch=look, ended=look)
     for e in range(count):
         steps = int(played.live[0, e].sum())
-        own = [seen[t][e] for t in range(steps + 1)]
-        yield _buffer(task, played, e, steps, concatenate(space, own, create_empty_array(space, len(own))))
+        empty: Any = create_empty_array(space, steps + 1)
+        own = concatenate(space, [seen[t][e] for t in range(steps + 1)], empty)
+        yield _buffer(task, played, e, steps, own)
 
 
 def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Any) -> Any:

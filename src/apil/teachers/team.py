@@ -80,8 +80,9 @@ class Team:
             raise ApilError("A team needs at least one member.")
         for member in members:
             if not isinstance(member, Member):
-                named = "give a dict of names and scripts, or Member records"
-                raise ApilError(f"{str(member)[:60]!r} has no name: {named}.")
+                raise ApilError(
+                    f"{str(member)[:60]!r} has no name: give a dict of names and scripts, or Member records."
+                )
         for name, value, known in (
             ("selection rule", selection, get_args(Selection)),
             ("turn", turn, get_args(Turn)),
