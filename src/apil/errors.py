@@ -24,3 +24,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     hint = f" Did you mean '{near[0]}'?" if near else ""
     known_ones = f"Known: {', '.join(names)}." if names else "There are none."
     return UnknownNameError(f"Unknown {kind} '{name[:60]}'.{hint} {known_ones}")
+
+
+def in_one_line(error: BaseException) -> str:
+    """The type of an error and the first line of its message."""
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

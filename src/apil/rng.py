@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-import random
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -119,12 +117,3 @@ def race(probabilities: Tensor, arrival: Tensor) -> Tensor:
     rounding.
     """
     return (probabilities / arrival).argmax(-1)
-
-
-def global_random_state() -> tuple[Any, ...]:
-    """The state of the generators that all code shares, to see whether somebody drew from them.
-
-    NumPy's is a table of numbers and how many of them are used: a draw seldom makes the table anew.
-    """
-    legacy: Any = np.random.get_state()  # noqa: NPY002 (looked at, not used)
-    return random.getstate(), legacy[1].tobytes(), legacy[2], torch.get_rng_state().numpy().tobytes()

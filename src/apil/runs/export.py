@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
 from torch import Tensor
 
 from apil.errors import ApilError
@@ -86,26 +87,25 @@ def _spaces(task: Task[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
 def _batch(agents: Agents, number: int, count: int) -> Iterator[Any]:
     """The episodes of one batch as Minari buffers."""
     task = agents.task
+    space: Any = _spaces(task)[0]
     seen: list[list[Any]] = []
 
-    def look(state: Any) -> None:
+    def look(state: Any, step: Step | None = None) -> None:
         situations = task.reference(state).situations
-        features = task.observe(state).features[0]
-        shown = [
-            features[e].numpy() if situations is None else situations.observation(0, e) for e in range(len(features))
-        ]
-        seen.append(shown)
+        if situations is None:
+            seen.append(list(task.observe(state).features[0].numpy()))
+        else:
+            seen.append([situations.observation(0, e) for e in range(count)])
 
-    def watch(state: Any, step: Step) -> None:
-        look(state)
-
-    played = collect(agents, number, count, "helped", "export/", watch=watch, ended=look)
+    played = collect(agents, number, count, "helped", "export/", watch=look, ended=look)
     for e in range(count):
         steps = int(played.live[0, e].sum())
-        yield _buffer(task, played, e, steps, [seen[t][e] for t in range(steps + 1)])
+        empty: Any = create_empty_array(space, steps + 1)
+        own = concatenate(space, [seen[t][e] for t in range(steps + 1)], empty)
+        yield _buffer(task, played, e, steps, own)
 
 
-def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Sequence[Any]) -> Any:
+def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Any) -> Any:
     from minari.data_collector import EpisodeBuffer
 
     asked, fired = played.asked[0, e, :steps], (played.asked | played.unanswered)[0, e, :steps]
@@ -115,7 +115,7 @@ def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Sequenc
     last = np.arange(steps) == steps - 1
     ended = success or steps < task.horizon
     return EpisodeBuffer(
-        observations=_stacked(seen),
+        observations=seen,
         actions=_as_taken(task, taken),
         rewards=list((last & success).astype(np.float64)),
         terminations=list(last & ended),
@@ -136,13 +136,3 @@ def _as_taken(task: Task[Any], actions: Tensor) -> Any:
     """[n] or [n, numbers]: actions as the environment has them."""
     convert = getattr(task, "to_environment", None)
     return actions.numpy() if convert is None else convert(actions)
-
-
-def _stacked(parts: Sequence[Any]) -> Any:
-    """Observations end to end, alone or in dicts and tuples."""
-    first = parts[0]
-    if isinstance(first, Mapping):
-        return {key: _stacked([part[key] for part in parts]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(_stacked([part[place] for part in parts]) for place in range(len(first)))
-    return np.stack([np.asarray(part) for part in parts])

@@ -20,33 +20,26 @@ if TYPE_CHECKING:
     from apil.teachers.wrappers import NoisyIdentity as NoisyIdentity
 
 TEACHERS = Registry("teacher", "apil.teachers")
-TEACHERS.register("detm", "apil.teachers.committee:detm", "one teacher, always the first reference action")
-TEACHERS.register("rand", "apil.teachers.committee:rand", "one teacher, any reference action with equal chance")
-TEACHERS.register(
-    "tworand", "apil.teachers.committee:tworand", "two identical RAND teachers, one drawn for each episode"
-)
-TEACHERS.register(
-    "twodifdetm",
-    "apil.teachers.committee:twodifdetm",
-    "two deterministic teachers who differ (first, last), one drawn for each episode",
-)
+for _name, _summary in {
+    "detm": "one teacher, always the first reference action",
+    "rand": "one teacher, any reference action with equal chance",
+    "tworand": "two identical RAND teachers, one drawn for each episode",
+    "twodifdetm": "two deterministic teachers who differ (first, last), one drawn for each episode",
+}.items():
+    TEACHERS.register(_name, f"apil.teachers.committee:{_name}", _summary)
 
 _HOMES = {
-    "Anonymous": "wrappers",
-    "Demonstrations": "demonstrations",
-    "Drift": "policies",
-    "Member": "team",
-    "NoisyDistance": "wrappers",
-    "NoisyIdentity": "wrappers",
-    "Predicting": "policies",
-    "Scripted": "policies",
-    "Team": "team",
-    "load_demonstrations": "minari",
+    "demonstrations": ("Demonstrations",),
+    "minari": ("load_demonstrations",),
+    "policies": ("Drift", "Predicting", "Scripted"),
+    "team": ("Member", "Team"),
+    "wrappers": ("Anonymous", "NoisyDistance", "NoisyIdentity"),
 }
 """Where the public parts live: listing teachers must not import torch."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"apil.teachers.{_HOMES[name]}"), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"apil.teachers.{module}"), name)
     raise AttributeError(f"module 'apil.teachers' has no attribute '{name}'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -47,9 +48,9 @@ class Committee:
                 raise unknown_name("committee member", member, MEMBERS)
         if len(self.weights) != len(self.members):
             raise ApilError(f"{len(self.weights)} weights for {len(self.members)} members: give one for each.")
-        bad = [w for w in self.weights if not (math.isfinite(w) and w >= 0)]
-        if bad:
-            raise ApilError(f"Weight {bad[0]:g} of the committee is not a probability: give numbers from 0 to 1.")
+        for weight in self.weights:
+            if not 0 <= weight < math.inf:
+                raise ApilError(f"Weight {weight:g} of the committee is not a probability: give numbers from 0 to 1.")
         if abs(sum(self.weights) - 1.0) > 1e-6:
             raise ApilError(
                 f"The committee's weights {list(self.weights)} sum to {sum(self.weights):g}: they must sum to 1."
@@ -94,45 +95,33 @@ class CommitteeSession:
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """The drawn member's reference action, the true distance and the member's identity."""
-        if not reference.actions.shape[-1]:
-            raise MemberError(
-                "picks among the reference actions of a task, and this one knows none: give it teachers of its own"
-            )
-        position = (self.share[:, t] * reference.count).long()
-        action = reference.actions.gather(-1, position.unsqueeze(-1)).squeeze(-1)
-        return Answer(action, reference.distance, self.identity[:, t])
+        return Answer(picked(reference, self.share[:, t]), reference.distance, self.identity[:, t])
 
 
-def equal(members: Sequence[str], selection: Selection = "episode") -> Committee:
+def picked(reference: Reference, share: Tensor) -> Tensor:
+    """[runs, episodes] long: the reference actions that are `share` [runs, episodes] of the way down their order."""
+    if not reference.actions.shape[-1]:
+        raise MemberError(
+            "picks among the reference actions of a task, and this one knows none: give it teachers of its own"
+        )
+    position = (share * reference.count).long()
+    return reference.actions.gather(-1, position.unsqueeze(-1)).squeeze(-1)
+
+
+def equal(members: Sequence[str]) -> Committee:
     """A committee whose members are equally likely."""
-    return Committee(tuple(members), tuple([1.0 / len(members)] * len(members)), selection)
+    return Committee(tuple(members), (1.0 / len(members),) * len(members))
 
 
-def detm() -> Committee:
-    """DETM of the paper."""
-    return equal(["first"])
-
-
-def rand() -> Committee:
-    """RAND of the paper."""
-    return equal(["uniform"])
-
-
-def tworand() -> Committee:
-    """TWORAND of the paper."""
-    return equal(["uniform", "uniform"])
-
-
-def twodifdetm() -> Committee:
-    """TWODIFDETM of the paper."""
-    return equal(["first", "last"])
+detm = partial(equal, ["first"])
+rand = partial(equal, ["uniform"])
+tworand = partial(equal, ["uniform", "uniform"])
+twodifdetm = partial(equal, ["first", "last"])
+"""The four committees of the paper."""
 
 
 def committee(spec: str, weights: Sequence[float] | None = None, selection: Selection | None = None) -> Committee:
-    """A committee of simulated members by its registered name or as members joined by '+': 'first+last+uniform'.
-
-    Weights and selection are the committee's own if not given.
-    """
+    """The same as `teacher`, for committees of simulated members alone."""
     found = teacher(spec, weights, selection)
     if not isinstance(found, Committee):
         raise ApilError(f"'{spec}' is no committee of {', '.join(MEMBERS)}: give one of those.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from apil.errors import ApilError
+from apil.errors import ApilError, in_one_line
 from apil.teachers.demonstrations import Demonstrations
 
 
@@ -76,7 +76,7 @@ def open_dataset(where: str | Path) -> Any:
     try:
         return minari.MinariDataset((folder / "data").resolve())
     except (ValueError, KeyError, OSError, ImportError) as error:
-        raise ApilError(f"The Minari dataset in {folder} cannot be read ({str(error).splitlines()[0]}).") from error
+        raise ApilError(f"The Minari dataset in {folder} cannot be read ({in_one_line(error)}).") from error
 
 
 def members(where: str | Path) -> tuple[str, ...]:
@@ -114,30 +114,27 @@ def load_demonstrations(
     `what`: the actions that were taken, as every dataset has them, or the answers that the agent was given, of one
     `teacher` by name or of all (datasets that apil exported). `within` is that of `Demonstrations`.
     """
-    if what == "actions":
-        if teacher is not None:
-            raise ApilError(f"teacher is '{teacher}': only answers have one; use what='answers', or leave it out.")
-        pairs = [pair for episode in open_dataset(where).iterate_episodes() for pair in _taken(episode)]
+    if what == "answers":
+        chosen = _answered(where, teacher)
+    elif teacher is None:
+        chosen = ((e.observations, e.actions, range(len(e.rewards))) for e in open_dataset(where).iterate_episodes())
     else:
-        pairs = list(_answered(where, teacher))
+        raise ApilError(f"teacher is '{teacher}': only answers have one; use what='answers', or leave it out.")
+    pairs = [(at(seen, t), at(actions, t)) for seen, actions, steps in chosen for t in steps]
     if not pairs:
         raise ApilError(f"The dataset {where} holds no {what} to learn from.")
     return Demonstrations([seen for seen, _ in pairs], [action for _, action in pairs], within)
 
 
-def _taken(episode: Any) -> Iterator[tuple[Any, Any]]:
-    for t in range(len(episode.rewards)):
-        yield at(episode.observations, t), at(episode.actions, t)
-
-
-def _answered(where: str | Path, teacher: str | None) -> Iterator[tuple[Any, Any]]:
+def _answered(where: str | Path, teacher: str | None) -> Iterator[tuple[Any, Any, Iterable[int]]]:
+    """The observations and answers of each episode, and the steps that `teacher` answered."""
     names = members(where)
     if teacher is not None and teacher not in names:
         raise ApilError(f"Nobody in the dataset {where} is called '{teacher}': there are {', '.join(names)}.")
+    known = [who for who, name in enumerate(names) if teacher in (None, name)]
     for episode in read_episodes(where):
-        for t in np.flatnonzero(episode.asked).tolist():
-            if teacher is None or names[int(episode.teacher[t])] == teacher:
-                yield at(episode.observations, t), episode.answers[t]
+        steps = np.flatnonzero(episode.asked & np.isin(episode.teacher, known))
+        yield episode.observations, episode.answers, steps.tolist()
 
 
 def at(parts: Any, t: int) -> Any:

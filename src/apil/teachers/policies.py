@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from apil.errors import ApilError, unknown_name
 from apil.rng import generator
-from apil.teachers.committee import MEMBERS
+from apil.teachers.committee import MEMBERS, picked
 from apil.types import Observation, Reference
 
 Script = Callable[[Any, np.random.Generator], Any]
@@ -35,10 +36,6 @@ class Question:
     time: float
     """Iterations of training before this one; infinite where a trained agent is measured."""
 
-    def places(self) -> list[tuple[int, int]]:
-        """(run, episode) of every question."""
-        return [(run, episode) for run, episode in self.who.nonzero().tolist()]
-
     def seen(self, run: int, episode: int) -> Any:
         """What the environment showed: its own observation, or the state vector [F] of a built-in task (read only)."""
         if self.reference.situations is not None:
@@ -55,8 +52,7 @@ class Question:
         """An action of the environment as the learner has it: [] long, or [n] float where actions are continuous."""
         if self.reference.situations is not None:
             return self.reference.situations.action(value)
-        index = np.asarray(value)
-        actions = self.observation.valid.shape[-1]
+        index, actions = np.asarray(value), self.observation.valid.shape[-1]
         if index.size != 1 or index.dtype.kind not in "iu" or not 0 <= int(index.item()) < actions:
             raise ApilError(f"answered {str(value)[:60]!r}, expected an action from 0 to {actions - 1}")
         return torch.tensor(int(index.item()))
@@ -83,7 +79,7 @@ def gather(question: Question, answer: Callable[[int, int], Any]) -> Reply:
     """The reply of somebody who answers one question at a time; None is no answer."""
     found: Tensor | None = None
     given = torch.zeros_like(question.who)
-    for run, episode in question.places():
+    for run, episode in question.who.nonzero().tolist():
         value = answer(run, episode)
         if value is None:
             continue
@@ -107,11 +103,7 @@ class Simulated:
 
     def reply(self, question: Question) -> Reply:
         """All questions at once."""
-        reference = question.reference
-        if reference.actions.shape[-1] == 0:
-            raise ApilError(f"'{self.rule}' picks from reference actions, and this task knows none: give a callable")
-        position = (MEMBERS[self.rule](question.luck) * reference.count).long()
-        return Reply(reference.actions.gather(-1, position.unsqueeze(-1)).squeeze(-1), question.who)
+        return Reply(picked(question.reference, MEMBERS[self.rule](question.luck)), question.who)
 
 
 @dataclass(frozen=True)
@@ -156,22 +148,6 @@ class Predicting:
 
 
 @dataclass(frozen=True)
-class Acting:
-    """An agent that answers with a method of one argument: `act(observation)` or `get_action(observation)`.
-
-    It is handed no generator: one that samples is not repeatable, and `check_teacher` says so.
-    """
-
-    agent: Any
-    method: str
-
-    def reply(self, question: Question) -> Reply:
-        """Asks the agent question by question."""
-        method = getattr(self.agent, self.method)
-        return gather(question, lambda run, e: method(question.seen(run, e)))
-
-
-@dataclass(frozen=True)
 class Drift:
     """A member that changes: acts like `before`, later like `after`.
 
@@ -196,9 +172,9 @@ class Drift:
         later = question.luck < share
         # Within either side the luck that is left is uniform again.
         luck = torch.where(later, question.luck / share, (question.luck - share) / (1 - share)).clamp(0.0, 1 - 2**-20)
-        old, new = replace(question, who=question.who & ~later), replace(question, who=question.who & later)
-        parts = [(as_policy(self.before), replace(old, luck=luck)), (as_policy(self.after), replace(new, luck=luck))]
-        return joined([policy.reply(part) for policy, part in parts if bool(part.who.any())], question.who)
+        sides = ((self.before, question.who & ~later), (self.after, question.who & later))
+        parts = [(as_policy(side), replace(question, who=who, luck=luck)) for side, who in sides if who.any()]
+        return joined([policy.reply(part) for policy, part in parts], question.who)
 
 
 def joined(replies: Sequence[Reply], who: Tensor) -> Reply:
@@ -213,6 +189,11 @@ def joined(replies: Sequence[Reply], who: Tensor) -> Reply:
     return Reply(action, given)
 
 
+def _acted(act: Callable[[Any], Any], observation: Any, rng: np.random.Generator) -> Any:
+    """An agent with a method of one argument is handed no generator: one that samples fails `check_teacher`."""
+    return act(observation)
+
+
 def as_policy(member: Any) -> Policy:
     """How `member` answers: a simulated rule by name, a policy with `predict`, an agent with `act` or `get_action`, a
     callable `(observation, rng) -> action`, or what is a `Policy` already.
@@ -224,9 +205,9 @@ def as_policy(member: Any) -> Policy:
         return policy
     if callable(getattr(member, "predict", None)):
         return Predicting(member)
-    for method in ("act", "get_action"):
-        if callable(getattr(member, method, None)):
-            return Acting(member, method)
+    for act in (getattr(member, "act", None), getattr(member, "get_action", None)):
+        if callable(act):
+            return Scripted(partial(_acted, act))
     if callable(member) and not isinstance(member, type):
         return Scripted(member)
     raise ApilError(

@@ -47,13 +47,15 @@ class MemberError(ApilError):
     """Something is wrong with one member of several; the message names the member and follows the teacher's name."""
 
 
-def require_teacher(teacher: Any) -> None:
-    """Refuses what is no teacher, such as a script that is not in a team yet."""
+def require_teacher(teacher: Any) -> Teacher:
+    """The teacher itself; refuses what is none, such as a script that is not in a team yet."""
     if not callable(getattr(teacher, "begin", None)) or not getattr(teacher, "members", None):
         raise ApilError(
             f"{str(teacher)[:60]!r} is no teacher: put scripts and policies into a team, for example "
             "apil.teachers.Team({'anna': script})."
         )
+    found: Teacher = teacher
+    return found
 
 
 def told_end(session: Session, distance: Tensor) -> Tensor:

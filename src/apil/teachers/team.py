@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from apil.errors import ApilError, unknown_name
+from apil.errors import ApilError, in_one_line, unknown_name
 from apil.rng import Draws
+from apil.teachers.committee import Selection
 from apil.teachers.policies import Policy, Question, Reply, as_policy, joined
 from apil.teachers.protocol import MemberError
 from apil.types import Answer, Observation, Reference
 
-Moment = Literal["episode", "query"]
 Turn = Literal["draw", "rotate"]
 
 
@@ -44,14 +44,12 @@ class Member:
             if not 0 <= getattr(self, what) < math.inf:
                 raise ApilError(f"The {what} of '{self.name}' is {getattr(self, what):g}: give a number from 0 up.")
         if not callable(self.available):
-            self._check(self.available)
+            self.presence(0)
         as_policy(self.policy)
 
     def presence(self, time: float) -> float:
         """The probability that it is there at `time`."""
-        return self._check(float(self.available(time)) if callable(self.available) else self.available)
-
-    def _check(self, share: float) -> float:
+        share = float(self.available(time)) if callable(self.available) else self.available
         if not 0 <= share <= 1:
             raise ApilError(f"'{self.name}' is available with probability {share:g}: give one from 0 to 1.")
         return share
@@ -70,9 +68,9 @@ class Team:
         self,
         members: Mapping[str, Any] | Sequence[Member],
         *,
-        selection: Moment = "episode",
+        selection: Selection = "episode",
         turn: Turn = "draw",
-        absence: Moment = "episode",
+        absence: Selection = "episode",
         substitute: bool = True,
     ) -> None:
         """`members` are a policy by name each, or `Member` records where there is more to say about them."""
@@ -86,9 +84,9 @@ class Team:
                     f"{str(member)[:60]!r} has no name: give a dict of names and scripts, or Member records."
                 )
         for name, value, known in (
-            ("selection rule", selection, ("episode", "query")),
-            ("turn", turn, ("draw", "rotate")),
-            ("absence", absence, ("episode", "query")),
+            ("selection rule", selection, get_args(Selection)),
+            ("turn", turn, get_args(Turn)),
+            ("absence", absence, get_args(Selection)),
         ):
             if value not in known:
                 raise unknown_name(name, value, known)
@@ -102,19 +100,14 @@ class Team:
         self.costs = tuple(member.cost for member in self.people)
         self._policies = tuple(as_policy(member.policy) for member in self.people)
 
-    def reweighted(self, weights: Sequence[float] | None, selection: Moment | None) -> Team:
+    def reweighted(self, weights: Sequence[float] | None, selection: Selection | None) -> Team:
         """The same members with other weights or another selection rule."""
         weights = self.weights if weights is None else weights
         if len(weights) != len(self.people):
             raise ApilError(f"{len(weights)} weights for {len(self.people)} members: give one for each.")
         people = [replace(member, weight=weight) for member, weight in zip(self.people, weights, strict=True)]
-        return Team(
-            people,
-            selection=selection or self.selection,
-            turn=self.turn,
-            absence=self.absence,
-            substitute=self.substitute,
-        )
+        rules: dict[str, Any] = {"turn": self.turn, "absence": self.absence, "substitute": self.substitute}
+        return Team(people, selection=selection or self.selection, **rules)
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> TeamSession:
         """Draws who is there and who answers, for the whole batch."""
@@ -172,14 +165,12 @@ class TeamSession:
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """The chosen member's action, the task's distance and the member's identity."""
-        identity, able = self.identity[:, t], asked & self.there[:, t]
-        everyone = [(k, able & (identity == k)) for k in range(len(self.members))]
-        luck, keys = self.luck[:, t], self.keys[:, t]
-        replies = [
-            self._reply(k, Question(observation, reference, who, luck, keys, self.time))
-            for k, who in everyone
-            if bool(who.any())
-        ]
+        identity, luck, keys = self.identity[:, t], self.luck[:, t], self.keys[:, t]
+        replies = []
+        for k in range(len(self.members)):
+            who = asked & self.there[:, t] & (identity == k)
+            if who.any():
+                replies.append(self._reply(k, Question(observation, reference, who, luck, keys, self.time)))
         reply = joined(replies, asked)
         action = torch.zeros_like(asked, dtype=torch.long) if reply.action is None else reply.action
         return Answer(action, reference.distance, identity, reply.given)
@@ -191,5 +182,4 @@ class TeamSession:
         except ApilError as error:
             raise MemberError(f"(member '{self.members[k]}') {error}") from error
         except Exception as error:
-            told = str(error).splitlines()[0] if str(error) else "no message"
-            raise MemberError(f"(member '{self.members[k]}') raised {type(error).__name__}: {told}") from error
+            raise MemberError(f"(member '{self.members[k]}') raised {in_one_line(error)}") from error

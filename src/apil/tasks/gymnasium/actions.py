@@ -50,24 +50,20 @@ class Actions:
 
     def learned(self, action: Any) -> Tensor:
         """An element of the space as the learner has it: [] long or [numbers] float."""
-        element = action
-        if self.box is None and isinstance(action, np.ndarray) and action.ndim == 0:
-            element = action[()]
-        if self.box is not None:
-            try:
+        element = action[()] if isinstance(action, np.ndarray) and action.ndim == 0 else action
+        try:
+            if self.box is not None:
                 element = np.asarray(action, dtype=self.space.dtype).reshape(self.space.shape or ())
-            except (TypeError, ValueError):
-                raise self._outside(action) from None
-        if not self.space.contains(element):
-            raise self._outside(action)
+            inside = self.space.contains(element)
+        except (TypeError, ValueError):
+            inside = False
+        if not inside:
+            value = action.tolist() if isinstance(action, np.ndarray) else action
+            raise ApilError(f"action {value!r:.80} is not in the action space {self.space} of '{self._owner}'")
         if self.box is None:
             return torch.tensor(int(element) - self._start)
         flat = torch.from_numpy(np.asarray(element, dtype=np.float32).flatten())
         return flat.clamp(self.box.low, self.box.high)
-
-    def _outside(self, action: Any) -> ApilError:
-        told = str(action.tolist() if isinstance(action, np.ndarray) else repr(action))
-        return ApilError(f"action {told[:80]} is not in the action space {self.space} of '{self._owner}'")
 
 
 def _box(space: spaces.Box, owner: str) -> ActionBox:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from apil.errors import ApilError
+from apil.errors import ApilError, in_one_line
 from apil.tasks.gymnasium.layout import Field, Layout, Structured
 
 Encoder = Literal["auto", "raw", "learned"] | nn.Module | Callable[[Layout], nn.Module]
@@ -29,18 +29,16 @@ class FromFeatures(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[n, F] -> [n, S]"""
+        name = type(self.encoder).__name__
         try:
             state: Tensor = self.encoder(self._layout.structured(features))
         except (RuntimeError, TypeError, KeyError) as error:
-            line = str(error).splitlines()[0] if str(error) else "no message"
-            raise ApilError(
-                f"The encoder {type(self.encoder).__name__} raised {type(error).__name__}: {line}"
-            ) from error
+            raise ApilError(f"The encoder {name} raised {in_one_line(error)}") from error
         if not isinstance(state, Tensor) or state.dim() != 2 or state.shape[0] != features.shape[0]:
-            told = list(state.shape) if isinstance(state, Tensor) else type(state).__name__
+            found = list(state.shape) if isinstance(state, Tensor) else type(state).__name__
             raise ApilError(
-                f"The encoder {type(self.encoder).__name__} returned {told} for {features.shape[0]} observations: "
-                "expected a tensor [n, S], one state vector for each."
+                f"The encoder {name} returned {found} for {features.shape[0]} observations: expected a tensor [n, S], "
+                "one state vector for each."
             )
         return state
 
@@ -57,8 +55,7 @@ class PartsEncoder(nn.Module):
         """[n, 64 for each part]"""
         if isinstance(observation, Tensor):
             observation = {"": observation}
-        states = [part(observation[name]) for name, part in zip(self._names, self.parts, strict=True)]
-        return torch.cat(states, dim=-1)
+        return torch.cat([part(observation[name]) for name, part in zip(self._names, self.parts, strict=True)], dim=-1)
 
 
 def _part(field: Field) -> nn.Module:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from apil.errors import ApilError
+from apil.errors import ApilError, in_one_line
 from apil.rng import Draws
 from apil.tasks.gymnasium.actions import Actions
 from apil.tasks.gymnasium.distances import Derived, Distance, derived
 from apil.tasks.gymnasium.encoders import Encoder, state_encoder
 from apil.tasks.gymnasium.episode import DISTANCE, DONE, VALID, Episode, ValidActions
 from apil.tasks.gymnasium.layout import Layout
-from apil.tasks.gymnasium.pool import Pool, PoolSituations, Vectorise, begun, name_of
+from apil.tasks.gymnasium.pool import InProcesses, InTurn, Pool, PoolSituations, Vectorise
 from apil.types import Observation, Picture, Reference
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -47,6 +47,7 @@ class GymnasiumState:
     situations: PoolSituations
 
 
+@dataclass(eq=False)
 class GymnasiumTask:
     """A task made of environments; see `from_gymnasium`.
 
@@ -54,30 +55,22 @@ class GymnasiumTask:
     deterministic environments can be repeated and resumed exactly.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Episode],
-        *,
-        name: str,
-        horizon: int,
-        actions: Actions,
-        action_names: tuple[str, ...],
-        layout: Layout,
-        encoder: Callable[[], nn.Module] | None,
-        vectorise: Vectorise,
-        success_distance: float,
-        batch: int,
-    ) -> None:
-        self.name, self.horizon, self.batch = name, horizon, batch
-        self.success_distance = success_distance
-        self.actions, self.action_names, self.box = actions.count, action_names, actions.box
-        self.layout = layout
-        self.observation_space, self.action_space = layout.space, actions.space
-        self.to_environment = actions.taken
+    name: str
+    horizon: int
+    batch: int
+    success_distance: float
+    action_names: tuple[str, ...]
+    encoder: Callable[[], nn.Module] | None
+    layout: Layout
+    converter: Actions
+    make: Callable[[], Episode]
+    pool: type[InTurn | InProcesses]
+
+    def __post_init__(self) -> None:
+        self.actions, self.box, self.state_size = self.converter.count, self.converter.box, self.layout.size
+        self.observation_space, self.action_space = self.layout.space, self.converter.space
+        self.to_environment = self.converter.taken
         """[n] long or [n, numbers] float -> a batch of actions of the environment."""
-        self.state_size = layout.size
-        self.encoder = encoder
-        self._make, self._vectorise, self._actions = make, vectorise, actions
         self._pools: dict[int, Pool] = {}
         self._every = torch.ones(0, 0, 0, dtype=torch.bool)
 
@@ -85,11 +78,13 @@ class GymnasiumTask:
         """New episodes, each from a seed of its own."""
         # Two draws of 23 bits each make a seed.
         halves = (draws.uniform(2, episodes).numpy() * 2.0**23).astype(np.int64)
-        seeds = halves[:, 0] * 2**23 + halves[:, 1]
-        count = draws.runs * episodes
-        if count not in self._pools:
-            self._pools[count] = Pool(self._make, self.layout.space, count, self._vectorise)
-        return self._state(*begun(self._pools[count], seeds, self._actions))
+        seeds = (halves[:, 0] * 2**23 + halves[:, 1]).flatten().tolist()
+        if len(seeds) not in self._pools:
+            self._pools[len(seeds)] = self.pool(self.make, len(seeds))
+        pool = self._pools[len(seeds)]
+        pool.reset(seeds)
+        places = torch.arange(len(seeds)).view(draws.runs, episodes)
+        return self._state(PoolSituations(pool, pool.clock, places, self.converter, self.layout.space))
 
     def observe(self, state: GymnasiumState) -> Observation:
         """The observation as features, and the valid actions."""
@@ -102,7 +97,11 @@ class GymnasiumTask:
 
     def step(self, state: GymnasiumState, action: Tensor) -> GymnasiumState:
         """One step of every episode that is going on."""
-        return state if state.over else self._state(*state.situations.stepped(action))
+        if state.over:
+            return state
+        pool = state.situations.now()
+        pool.step(self.converter.taken(action))
+        return self._state(replace(state.situations, clock=pool.clock))
 
     def distance(self, state: GymnasiumState) -> Tensor:
         """As the given function tells it."""
@@ -132,14 +131,15 @@ class GymnasiumTask:
     def close(self) -> None:
         """Closes all environments; a later reset opens new ones."""
         for pool in self._pools.values():
-            pool.environments.close()
+            pool.close()
         self._pools.clear()
 
-    def _state(self, situations: PoolSituations, seen: Any, records: NDArray[np.float32]) -> GymnasiumState:
+    def _state(self, situations: PoolSituations) -> GymnasiumState:
         # NumPy until the end: on a handful of numbers its operations cost less than torch's. What is kept is copied,
         # since the environments write over their records at the next step.
         runs, episodes = situations.places.shape
-        features = torch.from_numpy(self.layout.features(seen).reshape(runs, episodes, -1))
+        records = situations.pool.records
+        features = torch.from_numpy(self.layout.features(situations.pool.seen).reshape(runs, episodes, -1))
         distance = torch.from_numpy(records[:, DISTANCE].copy().reshape(runs, episodes))
         ended = records[:, DONE] != 0
         done = torch.from_numpy(ended.reshape(runs, episodes))
@@ -178,11 +178,9 @@ def from_gymnasium(
 
     Args:
         make_env: makes one environment; called once for each episode of a batch, in its own process if asynchronous. An
-            id is made by `gymnasium.make`, so that it can be shown: as text if it can write itself, else as a picture.
-        distance: d(s), a function of the environment (an `Episode`: the environment itself is `unwrapped`, and it tells
-            `observation`, `info`, `reward`, `total`, `steps`), at least 0, and 0 at the goal; or the name of one that
-            needs no knowledge of the task: 'success', 'steps' or 'return' (with `best_return`). Without one there is an
-            error that offers these.
+            id is made by `gymnasium.make` with a render mode (text before pictures).
+        distance: d(s) >= 0, 0 at the goal: a function of the environment, which is wrapped in an `Episode`; or the name
+            of one that needs no knowledge of the task: 'success', 'steps' or 'return' (with `best_return`).
         horizon: T; the environment's own time limit if not given.
         valid_actions: a function of the environment that returns a truth value for each action; info['action_mask'] if
             not given, and all actions where there is none.
@@ -192,65 +190,64 @@ def from_gymnasium(
         vectorise: all environments in this process, or each in one of its own.
         best_return: of a perfect episode, for the distance 'return'.
         success_distance: an episode that ends this close has succeeded; APIL's epsilon.
-        batch: episodes in an iteration, unless told otherwise.
+        batch: the default number of episodes in an iteration.
         name: for messages and tables; the environment's own if not given.
         action_names: a word for each action.
     """
     if isinstance(make_env, str):
         make_env = _by_id(make_env)
-    if vectorise not in ("sync", "async"):
-        raise ApilError(f"vectorise is {vectorise!r}: give sync or async.")
-    _check_arguments(make_env, distance, valid_actions, horizon, batch, success_distance)
-    probe = _made(make_env)
-    try:
-        name = name or name_of(probe)
-        actions = Actions(probe.action_space, name)
-        layout = Layout(probe.observation_space, name)
-        horizon = horizon or _time_limit(probe, name)
-    finally:
-        probe.close()
-    measure = distance if callable(distance) else derived(str(distance), horizon, best_return)
-    discrete = actions.count if actions.box is None else 0
-
-    def make() -> Episode:
-        return Episode(make_env(), name=name, distance=measure, valid_actions=valid_actions, actions=discrete)
-
+    whole, a_function = "give a whole number from 1 up", "give a function of the environment"
+    for what, value, good, remedy in (
+        ("make_env", make_env, callable(make_env), _MAKE_ENV),
+        ("distance", distance, callable(distance) or isinstance(distance, str), f"{a_function}, {_DISTANCE}"),
+        ("valid_actions", valid_actions, valid_actions is None or callable(valid_actions), a_function),
+        ("horizon", horizon, horizon is None or _is_whole(horizon), whole),
+        ("batch", batch, _is_whole(batch), whole),
+        ("success_distance", success_distance, success_distance >= 0, "give a distance from 0 up"),
+        ("vectorise", vectorise, vectorise in ("sync", "async"), "give sync or async"),
+    ):
+        if not good:
+            raise ApilError(f"{what} is {value!r:.60}: {remedy}.")
+    with closing(_made(make_env)) as probe:
+        name = name or (probe.spec.id if probe.spec is not None else type(probe.unwrapped).__name__)
+        actions, layout = Actions(probe.action_space, name), Layout(probe.observation_space, name)
+        horizon = horizon or (probe.spec.max_episode_steps if probe.spec is not None else None)
+    if horizon is None:
+        raise ApilError(f"The environment '{name}' has no time limit: give horizon, the steps of the longest episode.")
+    word = "action" if actions.box is None else "number"
+    names = [f"{word} {i}" for i in range(actions.count)] if action_names is None else action_names
+    if len(names) != actions.count:
+        raise ApilError(f"{len(names)} action names for the {actions.count} actions of '{name}': give one for each.")
+    wrap = partial(
+        Episode,
+        name=name,
+        distance=distance if callable(distance) else derived(str(distance), horizon, best_return),
+        valid_actions=valid_actions,
+        actions=actions.count if actions.box is None else 0,
+    )
     return GymnasiumTask(
-        make,
         name=name,
         horizon=horizon,
-        actions=actions,
-        action_names=_names(action_names, actions, name),
-        layout=layout,
-        encoder=state_encoder(copy.deepcopy(encoder) if isinstance(encoder, nn.Module) else encoder, layout),
-        vectorise=vectorise,
-        success_distance=success_distance,
         batch=batch,
+        success_distance=success_distance,
+        action_names=tuple(names),
+        encoder=state_encoder(copy.deepcopy(encoder) if isinstance(encoder, nn.Module) else encoder, layout),
+        layout=layout,
+        converter=actions,
+        make=lambda: wrap(make_env()),
+        pool=InTurn if vectorise == "sync" else InProcesses,
     )
 
 
-def _check_arguments(
-    make_env: Any, distance: Any, valid_actions: Any, horizon: Any, batch: Any, success_distance: float
-) -> None:
-    """Refuses what cannot be meant, before an environment is made."""
-    if not callable(make_env):
-        raise ApilError(
-            f"make_env is {make_env!r:.60}: give the id of an environment, for example CartPole-v1, or a function that "
-            "makes one."
-        )
-    if not callable(distance) and not isinstance(distance, str):
-        raise ApilError(
-            f"distance is {distance!r:.60}: give a function of the environment, 0 at the goal, or one that needs no "
-            "knowledge of the task: 'success' (APIL then learns where it fails, not where it gets stuck), 'steps' "
-            "(for tasks that are about lasting), 'return' (with best_return)."
-        )
-    if valid_actions is not None and not callable(valid_actions):
-        raise ApilError(f"valid_actions is {valid_actions!r:.60}: give a function of the environment.")
-    for what, value in (("horizon", horizon), ("batch", batch)):
-        if not (value is None and what == "horizon") and not (isinstance(value, int | np.integer) and value >= 1):
-            raise ApilError(f"{what} is {value!r:.60}: give a whole number from 1 up.")
-    if not success_distance >= 0:
-        raise ApilError(f"success_distance is {success_distance!r}: give a distance from 0 up.")
+_MAKE_ENV = "give the id of an environment, for example CartPole-v1, or a function that makes one"
+_DISTANCE = (
+    "0 at the goal, or one that needs no knowledge of the task: 'success' (APIL then learns where it fails, not where "
+    "it gets stuck), 'steps' (for tasks that are about lasting), 'return' (with best_return)"
+)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and bool(value >= 1)
 
 
 def _by_id(name: str) -> MakeEnv:
@@ -268,23 +265,7 @@ def _made(make_env: MakeEnv) -> gymnasium.Env[Any, Any]:
     try:
         env: Any = make_env()
     except Exception as error:
-        told = str(error).splitlines()[0] if str(error) else "no message"
-        raise ApilError(f"make_env raised {type(error).__name__}: {told}") from error
+        raise ApilError(f"make_env raised {in_one_line(error)}") from error
     if not isinstance(env, gymnasium.Env):
         raise ApilError(f"make_env returned {env!r:.60}: expected a gymnasium.Env.")
     return env
-
-
-def _time_limit(env: gymnasium.Env[Any, Any], name: str) -> int:
-    limit = env.spec.max_episode_steps if env.spec is not None else None
-    if limit is None:
-        raise ApilError(f"The environment '{name}' has no time limit: give horizon, the steps of the longest episode.")
-    return limit
-
-
-def _names(given: Sequence[str] | None, actions: Actions, name: str) -> tuple[str, ...]:
-    if given is None:
-        return tuple(f"{'action' if actions.box is None else 'number'} {i}" for i in range(actions.count))
-    if len(given) != actions.count:
-        raise ApilError(f"{len(given)} action names for the {actions.count} actions of '{name}': give one for each.")
-    return tuple(given)
