@@ -146,10 +146,7 @@ def _scan_names(source: Source) -> list[str]:
     if "connectivity/scans.txt" in source:
         for scan in source.text("connectivity/scans.txt").split():
             if scan not in found:
-                raise ApilError(
-                    f"connectivity/{scan}{end} is missing in {source.folder}, but scans.txt lists scan '{scan}': "
-                    "copy or download the file again (docs/guide/r2r.md)."
-                )
+                raise source.bad(f"connectivity/{scan}{end}", f"it is missing, but scans.txt lists scan '{scan}'")
     if not found:
         raise ApilError(f"{source.folder} has no connectivity/*{end}: download the graphs (docs/guide/r2r.md).")
     return found
@@ -163,18 +160,16 @@ def _graph(source: Source, file: str) -> Graph:
         pose = np.array([entry["pose"] for entry in entries], dtype=np.float64).reshape(count, 16)
         kept = np.flatnonzero([bool(entry["included"]) for entry in entries])
         unobstructed = np.array([entry["unobstructed"] for entry in entries], dtype=bool).reshape(count, count)
-    for name, times in Counter(ids).items():
-        if times > 1:
-            raise source.bad(file, f"viewpoint {name} is there twice")
+    if len(set(ids)) < count:
+        raise source.bad(file, f"viewpoint {Counter(ids).most_common(1)[0][0]} is there twice")
     position = pose[kept][:, [3, 7, 11]]
     edges = unobstructed[np.ix_(kept, kept)]
     viewpoints = tuple(ids[k] for k in kept)
-    odd = np.argwhere((edges != edges.T) | np.diag(np.diag(edges)))
-    if len(odd):
+    if len(odd := np.argwhere((edges != edges.T) | np.diag(np.diag(edges)))):
         a, b = (viewpoints[k] for k in odd[0])
         raise source.bad(file, f"the edge {a} to {b} is open one way only" if a != b else f"{a} has an edge to itself")
-    if not np.isfinite(position).all():
-        raise source.bad(file, f"viewpoint {viewpoints[int(np.argwhere(~np.isfinite(position))[0, 0])]} has no place")
+    if len(lost := np.argwhere(~np.isfinite(position))):
+        raise source.bad(file, f"viewpoint {viewpoints[lost[0, 0]]} has no place")
     return Graph(file, viewpoints, position, edges, frozenset(ids) - set(viewpoints))
 
 
@@ -306,7 +301,6 @@ def _glove(source: Source) -> dict[str, NDArray[np.float32]]:
         rows = np.asarray(np.load(io.BytesIO(source.read(file)), allow_pickle=False), dtype=np.float32)
     if rows.ndim != 2 or len(rows) != len(words):
         raise source.bad(file, f"its shape {rows.shape} does not fit the {len(words)} lines of {words_file}")
-    odd = np.flatnonzero(~np.isfinite(rows).all(1))
-    if len(odd):
+    if len(odd := np.flatnonzero(~np.isfinite(rows).all(1))):
         raise source.bad(file, f"row {odd[0]}, of '{words[odd[0]]}', has a number that is not finite")
     return dict(zip(words, rows, strict=True))
