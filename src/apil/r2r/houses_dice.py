@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ class Dice:
     def __init__(self, seed: int, stream: str) -> None:
         streams = Streams([seed])
         blocks = (streams.draws(stream, number).uniform(_BLOCK)[0].tolist() for number in count())
-        self._numbers = (number for block in blocks for number in reversed(block))
+        self._numbers: Iterator[float] = (number for block in blocks for number in reversed(block))
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
         """A number between `low` and `high`."""
