@@ -20,8 +20,7 @@ from torch.nn import functional
 from apil.learning.build import build
 from apil.nn import StackedAdam, mlp
 from apil.r2r.instruction import InstructionModel
-from apil.r2r.looking import look_again, look_for, step_tokens
-from apil.r2r.panorama import Glance, glance
+from apil.r2r.panorama import Glance, glance, look_again, look_for, step_tokens
 from apil.r2r.task import R2R
 from apil.r2r.transformer import (
     Packing,
@@ -39,8 +38,6 @@ from apil.settings import RunSettings
 from apil.types import Observation
 from apil.uncertainty import split_entropy
 
-LEADING = 4
-"""Features of an observation before the flags of the exits."""
 FAR = 3.0
 """Tens of metres; what is farther counts as this far."""
 
@@ -148,10 +145,7 @@ class _Pass:
             )
         rates = (model.sizes.shown_dropout, model.sizes.view_dropout)
         side = None if self.mirrored is None else 1.0 - 2.0 * self.mirrored.float()
-        sight = glance(
-            weights, self.see, self.words, features[:, 1].long(), features[:, 2], features[:, LEADING:], self.keep,
-            rates, side,
-        )  # fmt: skip
+        sight = glance(weights, self.see, self.words, features, self.keep, rates, side)
         around = norm(weights, "around.n", sight.around)
         came = self._came(features[:, 3].long())
         self.tokens.append(step_tokens(weights, sight, around, came, torch.tensor([t])))

@@ -14,12 +14,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from apil.runs.files import write_json
 from example_parts import EXAMPLES, imported, names_taken_back
 
 from apil.cli import _parsed, main
 from apil.cli.options import given
 from apil.errors import ApilError
+from apil.files import write_json
 from apil.runs.resolve import resolve
 from apil.settings import RunSettings
 

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from apil.errors import ApilError
 from apil.r2r.features import glove_table, instruction_counts, room_table, seen_words, sight_counts, sight_tables
-from apil.r2r.graph import graph_tables
+from apil.r2r.graph import Arrays, graph_tables, padded
 from apil.r2r.images import image_table
 from apil.r2r.language import LanguageModel, model_folder, reading_tables
-from apil.r2r.layout import (
-    BLIP,
-    BOXES,
-    LISTS,
-    SUMMARY,
-    Annotation,
-    Graph,
-    Raw,
-    Tell,
-    read_layout,
-    unread_annotations,
-)
+from apil.r2r.layout import BLIP, BOXES, LISTS, SUMMARY, Annotation, Graph, Raw, Tell, read_layout, unread_annotations
 from apil.r2r.sources import Source, open_source
 from apil.r2r.text import TOKENS, encode, tokenize, vocabulary
 from apil.r2r.world import FILE, METADATA, SCHEMA
-
-Arrays = dict[str, NDArray[np.generic]]
+from apil.runs.files import write_bytes
 
 
 def compile_world(
@@ -60,16 +47,17 @@ def compile_world(
     if len(words) > np.iinfo(np.int16).max:
         raise ApilError(f"{folder} has {len(words)} frequent words, more than word ids can name: use fewer texts.")
     index = {word: at for at, word in enumerate(words)}
+    pairs = [(scan, viewpoint) for scan, graph in raw.graphs.items() for viewpoint in graph.viewpoints]
+    numbers = {pair: at for at, pair in enumerate(pairs)}
     metadata = _metadata(raw, words)
     if unread := unread_annotations(source):
         metadata["unread"] = unread
     for split, paths in raw.splits.items():
-        arrays.update(_split_tables(split, paths, raw, index))
+        arrays.update(_split_tables(split, paths, numbers, index))
     arrays.update(sight_tables(seen, index))
     arrays["room"], metadata["room_names"] = room_table(raw)
     arrays["glove"], arrays["has_glove"] = glove_table(raw, words)
     if image_features is not None:
-        pairs = [(scan, viewpoint) for scan, graph in raw.graphs.items() for viewpoint in graph.viewpoints]
         arrays["images"] = image_table(image_features, pairs, tell)
         metadata["features"].append("images")
         with image_features.open("rb") as file:
@@ -80,19 +68,21 @@ def compile_world(
         source.sha256["text model"] = reader.sha256
     metadata["sha256"] = source.sha256
     tell("writing", 0, 1)
-    path = out / FILE
-    _write(path, arrays, metadata)
-    return path
+    # One entry: several would stand in the header in no fixed order.
+    header = {METADATA: json.dumps(metadata, ensure_ascii=False)}
+    with suppress(OSError):  # the next line says why a file cannot be written
+        out.mkdir(parents=True, exist_ok=True)
+    write_bytes(out / FILE, save({name: np.ascontiguousarray(table) for name, table in arrays.items()}, header))
+    return out / FILE
 
 
 def _metadata(raw: Raw, words: tuple[str, ...]) -> dict[str, Any]:
     """What the header says, all but the checksums."""
-    folders = set(raw.folders)
     has = {
-        "captions": bool(folders & {BLIP, SUMMARY}),
-        "objects": bool(folders & {BOXES, LISTS}),
-        "rooms": bool(raw.rooms),
-        "glove": bool(raw.glove),
+        "captions": {BLIP, SUMMARY} & {*raw.folders},
+        "objects": {BOXES, LISTS} & {*raw.folders},
+        "rooms": raw.rooms,
+        "glove": raw.glove,
     }
     return {
         "schema": SCHEMA,
@@ -120,80 +110,37 @@ def _check_paths(source: Source, raw: Raw) -> None:
                     f"{file} in {source.folder}: {item} is in scan '{annotation.scan}', which has no "
                     f"connectivity/{annotation.scan}_connectivity.json: copy or download that file."
                 )
-            why = _off_graph(annotation, graph)
-            if why:
-                raise source.bad(file, f"{item} {why} ({graph.file})")
+            if why := _off_graph(annotation, graph):
+                raise source.bad(file, f"{item} goes {why} ({graph.file})")
 
 
-def _off_graph(annotation: Annotation, graph: Graph) -> str | None:
-    """What is wrong with a path, if anything."""
+def _off_graph(annotation: Annotation, graph: Graph) -> str:
+    """Where a path leaves the graph, if it does."""
     local = {viewpoint: at for at, viewpoint in enumerate(graph.viewpoints)}
     for viewpoint in annotation.path:
-        if viewpoint in graph.excluded:
-            return f"goes through viewpoint {viewpoint}, which is not included in the graph"
         if viewpoint not in local:
-            return f"goes through viewpoint {viewpoint}, which the graph lacks"
-    for a, b in zip(annotation.path, annotation.path[1:], strict=False):
+            lacks = "is not included in the graph" if viewpoint in graph.excluded else "the graph lacks"
+            return f"through viewpoint {viewpoint}, which {lacks}"
+    for a, b in pairwise(annotation.path):
         if not graph.open[local[a], local[b]]:
-            return f"goes from {a} to {b}, which no open edge joins"
-    return None
+            return f"from {a} to {b}, which no open edge joins"
+    return ""
 
 
-def _split_tables(split: str, paths: Iterable[Annotation], raw: Raw, index: dict[str, int]) -> Arrays:
+def _split_tables(
+    split: str, paths: Iterable[Annotation], numbers: dict[tuple[str, str], int], index: dict[str, int]
+) -> Arrays:
     """An episode for each instruction; see `Split` for the tables."""
-    number = _numbers(raw)
     rows = [(k, a, encode(tokenize(text), index)) for k, a in enumerate(paths) for text in a.instructions]
-    longest = max(len(annotation.path) for _, annotation, _ in rows)
-    tokens = np.zeros((len(rows), TOKENS), dtype=np.int16)
-    path = np.full((len(rows), longest), -1, dtype=np.int64)
-    for at, (_, annotation, ids) in enumerate(rows):
-        tokens[at, : len(ids)] = ids
-        path[at, : len(annotation.path)] = [number[annotation.scan, viewpoint] for viewpoint in annotation.path]
-    last = np.array([len(annotation.path) - 1 for _, annotation, _ in rows])
+    walks = [[numbers[a.scan, viewpoint] for viewpoint in a.path] for _, a, _ in rows]
+    goals = [-1 if split == "test" else walk[-1] for walk in walks]
     tables: Arrays = {
-        "start": path[:, 0].copy(),
-        "goal": np.full(len(rows), -1) if split == "test" else path[np.arange(len(rows)), last],
-        "heading": np.array([annotation.heading for _, annotation, _ in rows], dtype=np.float32),
-        "tokens": tokens,
+        "start": np.array([walk[0] for walk in walks], dtype=np.int64),
+        "goal": np.array(goals, dtype=np.int64),
+        "heading": np.array([a.heading for _, a, _ in rows], dtype=np.float32),
+        "tokens": padded([ids for _, _, ids in rows], TOKENS, 0, np.int16),
         "tokens_length": np.array([len(ids) for _, _, ids in rows], dtype=np.int64),
-        "path": path,
+        "path": padded(walks, max(map(len, walks)), -1, np.int64),
         "path_index": np.array([k for k, _, _ in rows], dtype=np.int64),
     }
     return {f"{split}/{name}": table for name, table in tables.items()}
-
-
-def _numbers(raw: Raw) -> dict[tuple[str, str], int]:
-    """The number of each (scan, viewpoint)."""
-    pairs = ((scan, viewpoint) for scan, graph in raw.graphs.items() for viewpoint in graph.viewpoints)
-    return {pair: at for at, pair in enumerate(pairs)}
-
-
-def _write(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """A new file beside `path`, made durable, then moved into place."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    # One entry: several would stand in the header in no fixed order.
-    header = {METADATA: json.dumps(metadata, ensure_ascii=False)}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with new.open("wb") as file:
-            file.write(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=header))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise ApilError(
-            f"Cannot write {path}: {error.strerror}. Check space and permissions, or choose another --out."
-        ) from error
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

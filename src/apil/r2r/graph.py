@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from apil.errors import ApilError
 from apil.r2r.layout import Graph
 
-Arrays = dict[str, NDArray[np.generic]]
+Arrays = dict[str, NDArray[Any]]
 
 TIE = 1e-6
 """Metres: ways whose lengths differ by less are equally short."""
@@ -16,46 +19,47 @@ SIMILAR = np.cos(np.radians(60.0)) - 1e-9
 """Two exits lead the same way if the cosine of the angle between them, in space, is at least this: 60 degrees."""
 
 
+def padded(rows: Sequence[Sequence[float]], width: int, fill: float, dtype: type) -> NDArray[Any]:
+    """[rows, width]: rows of different lengths, filled up at the end."""
+    filled = [[*row, *[fill] * (width - len(row))] for row in rows]
+    return np.array(filled, dtype=dtype).reshape(len(rows), width)
+
+
 def graph_tables(graphs: list[Graph]) -> Arrays:
     """The tables of all graphs; viewpoints are numbered scan after scan, in the order of the files."""
-    degree = max(int(graph.open.sum(1).max(initial=0)) for graph in graphs)
-    parts = [_tables(graph, max(1, degree)) for graph in graphs]
+    degree = max(1, *(int(graph.open.sum(1).max(initial=0)) for graph in graphs))
     sizes = np.array([len(graph.viewpoints) for graph in graphs], dtype=np.int64)
     first = np.cumsum(sizes) - sizes
-    for part, start in zip(parts, first, strict=True):
-        part["neighbours"] = np.where(part["neighbours"] >= 0, part["neighbours"] + start, -1)  # type: ignore[operator]
-    tables: Arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    tables["scan"] = np.repeat(np.arange(len(graphs)), sizes)
-    tables["local"] = np.concatenate([np.arange(size) for size in sizes])
-    tables["size"] = sizes
-    tables["offset"] = np.cumsum(sizes**2) - sizes**2
-    return tables
+    parts = [_tables(graph, degree, start) for graph, start in zip(graphs, first, strict=True)]
+    return {
+        **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]},
+        "scan": np.repeat(np.arange(len(graphs)), sizes),
+        "local": np.concatenate([np.arange(size) for size in sizes]),
+        "size": sizes,
+        "offset": np.cumsum(sizes**2) - sizes**2,
+    }
 
 
-def _tables(graph: Graph, degree: int) -> Arrays:
-    """The tables of one scan, viewpoints numbered from 0. n viewpoints, D exits:
+def _tables(graph: Graph, degree: int, first: int) -> Arrays:
+    """The tables of one scan, whose viewpoints are numbered from `first`. n viewpoints, D exits:
 
     position [n, 3]; neighbours, heading, elevation, length [n, D]; similar [n, D, D]: two exits lead the same way;
     distances, next_slots [n * n].
     """
-    n = len(graph.viewpoints)
-    neighbours = np.full((n, degree), -1, dtype=np.int64)
-    for at in range(n):
-        exits = np.flatnonzero(graph.open[at])
-        neighbours[at, : len(exits)] = exits
+    neighbours = padded([np.flatnonzero(row).tolist() for row in graph.open], degree, -1, np.int64)
     there = neighbours >= 0
     away = np.where(there[..., None], graph.position[neighbours] - graph.position[:, None], 0.0)
     length = np.linalg.norm(away, axis=-1)
-    if bool((there & (length < TIE)).any()):
-        at, slot = np.argwhere(there & (length < TIE))[0]
+    if len(same := np.argwhere(there & (length < TIE))):
+        at, slot = same[0]
         pair = f"{graph.viewpoints[at]} and {graph.viewpoints[neighbours[at, slot]]}"
         raise ApilError(f"{graph.file}: the neighbours {pair} are at the same place: download the file again.")
     unit = away / np.maximum(length, TIE)[..., None]
     cosine = np.einsum("nix,njx->nij", unit, unit)
-    distance = _distances(graph, neighbours, length)
+    distance = _distances(neighbours, length)
     return {
         "position": graph.position.astype(np.float32),
-        "neighbours": neighbours,
+        "neighbours": np.where(there, neighbours + first, -1),
         "heading": _turn(np.arctan2(away[..., 0], away[..., 1])),
         "elevation": np.arctan2(away[..., 2], np.hypot(away[..., 0], away[..., 1])).astype(np.float32),
         "length": length.astype(np.float32),
@@ -71,15 +75,14 @@ def _turn(angle: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.where(turned >= np.float32(2 * np.pi), np.float32(0.0), turned)
 
 
-def _distances(graph: Graph, neighbours: NDArray[np.int64], length: NDArray[np.float64]) -> NDArray[np.float64]:
+def _distances(neighbours: NDArray[np.int64], length: NDArray[np.float64]) -> NDArray[np.float64]:
     """[n, n] metres along the shortest path; infinite where there is none."""
-    from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import dijkstra
 
-    n = len(graph.viewpoints)
+    edges = np.zeros((len(neighbours), len(neighbours)))
     at, slot = np.nonzero(neighbours >= 0)
-    edges = csr_matrix((length[at, slot], (at, neighbours[at, slot])), shape=(n, n))
-    return np.asarray(dijkstra(edges), dtype=np.float64).reshape(n, n)
+    edges[at, neighbours[at, slot]] = length[at, slot]
+    return np.asarray(dijkstra(edges), dtype=np.float64)
 
 
 def _next_slots(

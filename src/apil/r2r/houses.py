@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from apil.errors import ApilError
 from apil.r2r.houses_captions import Sight, captions, object_list, sights
 from apil.r2r.houses_dice import Dice
 from apil.r2r.houses_graph import EYE, Graph, draw_graph
@@ -48,24 +47,21 @@ def build_house(seed: int, number: int) -> House:
     graph = draw_graph(dice, plan)
     things = place_things(dice, plan)
     name = f"house{number:04}"
-    ids = tuple(_digits(f"{seed}/{name}/{i}") for i in range(len(graph.points)))
-    return House(name, ids, graph, things, tuple(tuple(sights(graph, things, i)) for i in range(len(ids))))
+    count = range(len(graph.points))
+    ids = tuple(hashlib.blake2b(f"{seed}/{name}/{i}".encode(), digest_size=16).hexdigest() for i in count)
+    return House(name, ids, graph, things, tuple(tuple(sights(graph, things, i)) for i in count))
 
 
 def raw_files(houses: int, seed: int, tell: Callable[[int], None]) -> Iterator[tuple[str, bytes]]:
-    """The files of the raw layout one by one, by their path in it; `tell` hears how many houses are done."""
-    if houses < 2:
-        raise ApilError(f"houses is {houses}: give at least 2, since one is kept unseen for evaluation.")
-    return _raw_files(houses, seed, tell)
-
-
-def _raw_files(houses: int, seed: int, tell: Callable[[int], None]) -> Iterator[tuple[str, bytes]]:
+    """The files of the raw layout one by one, by their path in it; `tell` gets the number of houses that are done."""
     unseen = max(1, round(houses * _UNSEEN_SHARE))
     splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
     rooms = {}
     for number in range(houses):
         house = build_house(seed, number)
-        rooms[house.name] = _rooms(house)
+        labels = (point.rooms[0] for point in house.graph.points)
+        kinds = [(house.graph.plan.rooms[room].kind, room) for room in labels]
+        rooms[house.name] = dict(zip(house.ids, kinds, strict=True))
         yield f"connectivity/{house.name}_connectivity.json", _json(_connectivity(house))
         yield from _sight_files(house, seed)
         for split, entries in _annotations(house, seed, number >= houses - unseen).items():
@@ -79,65 +75,49 @@ def _raw_files(houses: int, seed: int, tell: Callable[[int], None]) -> Iterator[
         yield f"annotations/R2R_{split}.json", _json(numbered)
 
 
-def _digits(name: str) -> str:
-    return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-
-
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _connectivity(house: House) -> list[dict[str, Any]]:
     """The navigation graph, an entry for each viewpoint."""
-    graph = house.graph
-    count = len(graph.points)
-    entries = []
+    graph, entries = house.graph, []
     for i, point in enumerate(graph.points):
-        walkable = set(graph.neighbours[i])
+        walkable = [j in graph.neighbours[i] for j in range(len(graph.points))]
+        visible = [
+            j != i and (walkable[j] or any(graph.sees(i, other.x, other.y, room) for room in other.rooms))
+            for j, other in enumerate(graph.points)
+        ]
         # Camera axes: x to the east, y down, looking north.
         pose = [1, 0, 0, round(point.x, 5), 0, 0, 1, round(point.y, 5), 0, -1, 0, round(point.z, 5), 0, 0, 0, 1]
-        entries.append(
-            {
-                "image_id": house.ids[i],
-                "pose": pose,
-                "included": True,
-                "visible": [
-                    j != i and (j in walkable or any(graph.sees(i, other.x, other.y, room) for room in other.rooms))
-                    for j, other in enumerate(graph.points)
-                ],
-                "unobstructed": [j in walkable for j in range(count)],
-                "height": EYE,
-            }
-        )
+        about = {"image_id": house.ids[i], "pose": pose, "included": True, "visible": visible}
+        entries.append({**about, "unobstructed": walkable, "height": EYE})
     return entries
 
 
 def _sight_files(house: House, seed: int) -> Iterator[tuple[str, bytes]]:
     """Captions, their summaries and the things nearby, by viewpoint."""
     dice = Dice(seed, f"captions of {house.name}")
-    texts = [captions(dice, house.graph, seen, i) for i, seen in enumerate(house.seen)]
-    file = f"{house.name}.json"
-    yield f"captions/blip2_24view/{file}", _json({vp: text[0] for vp, text in zip(house.ids, texts, strict=True)})
-    yield f"captions/gpt35_8dir_summary/{file}", _json({vp: text[1] for vp, text in zip(house.ids, texts, strict=True)})
-    nearby = {vp: object_list(seen) for vp, seen in zip(house.ids, house.seen, strict=True)}
-    yield f"objects/navgpt_objects_list/{file}", _json(nearby)
-
-
-def _rooms(house: House) -> dict[str, list[str | int]]:
-    """The letter and the number of the room of each viewpoint."""
-    labels = [point.rooms[0] for point in house.graph.points]
-    return {vp: [house.graph.plan.rooms[room].kind, room] for vp, room in zip(house.ids, labels, strict=True)}
+    rows, sums = zip(*(captions(dice, house.graph, seen, i) for i, seen in enumerate(house.seen)), strict=True)
+    nearby = map(object_list, house.seen)
+    folders = {
+        "captions/blip2_24view": rows,
+        "captions/gpt35_8dir_summary": sums,
+        "objects/navgpt_objects_list": nearby,
+    }
+    for folder, of_each in folders.items():
+        yield f"{folder}/{house.name}.json", _json(dict(zip(house.ids, of_each, strict=True)))
 
 
 def _annotations(house: House, seed: int, unseen: bool) -> dict[str, list[dict[str, Any]]]:
     """Paths with three instructions each, by split."""
     dice = Dice(seed, f"paths of {house.name}")
+    paths = draw_paths(dice, house.graph, _UNSEEN_PATHS if unseen else _TRAIN_PATHS + _SEEN_PATHS)
+    entries = [_annotation(dice, house, path) for path in paths]
     if unseen:
-        return {"val_unseen": [_annotation(dice, house, path) for path in draw_paths(dice, house.graph, _UNSEEN_PATHS)]}
-    paths = draw_paths(dice, house.graph, _TRAIN_PATHS + _SEEN_PATHS)
+        return {"val_unseen": entries}
     # A small house has fewer paths than wanted; the same share of them is held out.
     held_out = len(paths) * _SEEN_PATHS // (_TRAIN_PATHS + _SEEN_PATHS)
-    entries = [_annotation(dice, house, path) for path in paths]
     return {"val_seen": entries[:held_out], "train": entries[held_out:]}
 
 

@@ -35,22 +35,21 @@ class Sight:
 
 def sights(graph: Graph, things: Sequence[Thing], viewpoint: int) -> list[Sight]:
     """All that is in sight of a viewpoint, nearest first."""
-    here = graph.points[viewpoint]
-    plan = graph.plan
+    here, plan = graph.points[viewpoint], graph.plan
     floor = plan.rooms[here.rooms[0]].floor
-    found = []
-    for thing in things:
-        if plan.rooms[thing.room].floor == floor and graph.sees(viewpoint, thing.x, thing.y, thing.room):
-            found.append(_sight(here.x, here.y, thing.x, thing.y, thing, plan.rooms[thing.room].kind))
+    found: list[tuple[float, float, Thing | None, int]] = [
+        (thing.x, thing.y, thing, thing.room)
+        for thing in things
+        if plan.rooms[thing.room].floor == floor and graph.sees(viewpoint, thing.x, thing.y, thing.room)
+    ]
     for room in here.rooms:
-        for door in plan.doors_of(room):
-            if set(door.rooms) != set(here.rooms):
-                found.append(_sight(here.x, here.y, door.x, door.y, None, plan.rooms[door.beyond(room)].kind))
-    return sorted((s for s in found if s.distance <= _FAR), key=lambda s: s.distance)
-
-
-def _sight(x: float, y: float, to_x: float, to_y: float, thing: Thing | None, room: str) -> Sight:
-    return Sight(thing, room, math.atan2(to_x - x, to_y - y), math.dist((x, y), (to_x, to_y)))
+        doors = [door for door in plan.doors_of(room) if set(door.rooms) != set(here.rooms)]
+        found += [(door.x, door.y, None, door.beyond(room)) for door in doors]
+    seen = [
+        Sight(thing, plan.rooms[room].kind, math.atan2(x - here.x, y - here.y), math.dist((here.x, here.y), (x, y)))
+        for x, y, thing, room in found
+    ]
+    return sorted((s for s in seen if s.distance <= _FAR), key=lambda s: s.distance)
 
 
 def turned(heading: float) -> float:
@@ -95,38 +94,35 @@ def _three_rows(dice: Dice, inside: Sequence[Sight], room: str) -> str:
     for s in inside:
         if not dice.chance(_OMITTED):
             by_row["middle" if s.thing is None else HEIGHTS.get(s.thing.noun, "middle")].append(_phrase(dice, s))
-    name = _room_name(dice, room)
-    a_room = article(name)
+    a_room = _article(_room_name(dice, room))
     bare = {
         "down": dice.choose(("a wooden floor", "a tiled floor", "a floor with a carpet", "the floor of a room")),
         "middle": dice.choose((f"a wall in {a_room}", f"the wall of {a_room}", f"part of {a_room}")),
         "top": dice.choose(("a white ceiling", "a ceiling with a light", "the upper part of a wall")),
     }
-    return "\n".join(f"{row}: {_row(dice, by_row[row][:4], name, bare[row])}" for row in by_row)
-
-
-def _row(dice: Dice, phrases: list[str], room: str, bare: str) -> str:
-    if not phrases:
-        return bare
-    listed = enumerated(phrases)
-    return dice.choose((f"{article(room)} with {listed}", f"{listed} in {article(room)}", listed))
+    for row, phrases in by_row.items():
+        if phrases:
+            listed = _enumerated(phrases[:4])
+            bare[row] = dice.choose((f"{a_room} with {listed}", f"{listed} in {a_room}", listed))
+    return "\n".join(f"{row}: {text}" for row, text in bare.items())
 
 
 def _summary(dice: Dice, inside: Sequence[Sight], room: str) -> str:
-    name = article(_room_name(dice, room))
+    name = _article(_room_name(dice, room))
     phrases = [_phrase(dice, s) for s in inside if not dice.chance(_OMITTED)][:5]
     if not phrases:
         return dice.choose((f"A plain wall of {name}.", f"An empty corner of {name}."))
-    return _capital(dice.choose((f"{name} with {enumerated(phrases)}.", f"{enumerated(phrases)} in {name}.")))
+    listed = _enumerated(phrases)
+    return dice.choose((f"{name} with {listed}.", f"{listed} in {name}.")).capitalize()
 
 
 def _phrase(dice: Dice, s: Sight) -> str:
     """A sight in words, now and then mistaken."""
     if s.thing is None:
-        room = article(_room_name(dice, s.room)) if s.room != "s" else "stairs"
+        room = _article(_room_name(dice, s.room)) if s.room != "s" else "stairs"
         return dice.choose((f"a doorway to {room}", f"an open door leading to {room}", f"a door with {room} behind it"))
     look = dice.choose(LOOKS[s.thing.noun]) if dice.chance(_WRONG_LOOK) else s.thing.look
-    return article(f"{look} {s.thing.noun}".strip())
+    return _article(f"{look} {s.thing.noun}".strip())
 
 
 def _room_name(dice: Dice, kind: str) -> str:
@@ -135,15 +131,11 @@ def _room_name(dice: Dice, kind: str) -> str:
     return "staircase" if kind == "s" else ROOM_NAMES[kind]
 
 
-def article(noun: str) -> str:
+def _article(noun: str) -> str:
     """The noun with 'a' or 'an'; 'weights' goes without."""
     return noun if noun == "weights" else f"{'an' if noun[0] in 'aeio' else 'a'} {noun}"
 
 
-def enumerated(phrases: Sequence[str]) -> str:
+def _enumerated(phrases: Sequence[str]) -> str:
     """'x', 'x and y', 'x, y and z'."""
     return " and ".join([", ".join(phrases[:-1]), phrases[-1]] if len(phrases) > 1 else phrases)
-
-
-def _capital(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import TypeVar
 
 from apil.rng import Streams
@@ -15,17 +16,13 @@ class Dice:
     """The choices of one stream, which is known by a seed and a name."""
 
     def __init__(self, seed: int, stream: str) -> None:
-        self._streams = Streams([seed])
-        self._stream = stream
-        self._block = 0
-        self._left: list[float] = []
+        streams = Streams([seed])
+        blocks = (streams.draws(stream, number).uniform(_BLOCK)[0].tolist() for number in count())
+        self._numbers: Iterator[float] = (number for block in blocks for number in reversed(block))
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> float:
         """A number between `low` and `high`."""
-        if not self._left:
-            self._left = self._streams.draws(self._stream, self._block).uniform(_BLOCK)[0].tolist()
-            self._block += 1
-        return low + (high - low) * self._left.pop()
+        return low + (high - low) * next(self._numbers)
 
     def chance(self, probability: float) -> bool:
         """True with the given probability."""

@@ -28,13 +28,14 @@ def write_houses(out: Path, houses: int, seed: int, tell: Tell) -> Path:
     made, what was there stays.
     """
     _check_free(out)
-    files = raw_files(houses, seed, lambda done: tell("houses", done, houses))
+    if houses < 2:
+        raise ApilError(f"houses is {houses}: give at least 2, since one is kept unseen for evaluation.")
     made = not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=_BEGUN, dir=out) as begun:
             new = Path(begun)
-            for name, data in files:
+            for name, data in raw_files(houses, seed, lambda done: tell("houses", done, houses)):
                 (new / name).parent.mkdir(parents=True, exist_ok=True)
                 (new / name).write_bytes(data)
             compile_world(new, new, tell)
@@ -68,8 +69,7 @@ def _move_in(new: Path, out: Path) -> None:
     (new / _MARK).replace(out / _MARK)
     (out / FILE).unlink(missing_ok=True)
     for folder in _FOLDERS:
-        if (out / folder).exists():
-            shutil.rmtree(out / folder)
+        shutil.rmtree(out / folder, ignore_errors=True)
         (new / folder).replace(out / folder)
     (new / FILE).replace(out / FILE)
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
 
 from apil.r2r.houses_dice import Dice
 from apil.r2r.houses_plan import STOREY, Door, Plan, Room
@@ -33,10 +37,9 @@ class Viewpoint:
         """Whether it stands in a door."""
         return len(self.rooms) == 2
 
-    @property
-    def floor(self) -> int:
-        """The nearest floor; the landing of the stairs is part of the ground floor."""
-        return int((self.z - EYE) / STOREY + 0.25)
+    def apart(self, other: Viewpoint) -> float:
+        """Metres as the crow flies."""
+        return math.dist((self.x, self.y, self.z), (other.x, other.y, other.z))
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,11 @@ class Graph:
     points: tuple[Viewpoint, ...]
     edges: frozenset[_Pair]
     """Pairs (a, b) with a < b."""
-    neighbours: tuple[tuple[int, ...], ...] = field(init=False)
-    """For each viewpoint those one step away, ascending."""
 
-    def __post_init__(self) -> None:
-        around: list[list[int]] = [[] for _ in self.points]
-        for a, b in self.edges:
-            around[a].append(b)
-            around[b].append(a)
-        object.__setattr__(self, "neighbours", tuple(tuple(sorted(near)) for near in around))
+    @cached_property
+    def neighbours(self) -> list[list[int]]:
+        """For each viewpoint those one step away, ascending."""
+        return [sorted(a + b - i for a, b in self.edges if i in (a, b)) for i in range(len(self.points))]
 
     def heading(self, a: int, b: int) -> float:
         """Radians clockwise from +y."""
@@ -63,7 +62,7 @@ class Graph:
 
     def length(self, a: int, b: int) -> float:
         """Metres between two viewpoints as the crow flies."""
-        return _apart(self.points[a], self.points[b])
+        return self.points[a].apart(self.points[b])
 
     def sees(self, viewpoint: int, x: float, y: float, room: int) -> bool:
         """Whether a point of a room is in sight: in the same room, or through one door."""
@@ -74,21 +73,14 @@ class Graph:
             for door in self.plan.doors_of(here)
         )
 
-    def shortest_from(self, start: int) -> tuple[list[float], list[int]]:
-        """For each viewpoint its distance from `start` in metres and the viewpoint before it on the way (-1: none)."""
-        distance = [math.inf] * len(self.points)
-        before = [-1] * len(self.points)
-        distance[start] = 0.0
-        queue = [(0.0, start)]
-        while queue:
-            so_far, here = heapq.heappop(queue)
-            if so_far > distance[here]:
-                continue
-            for there in self.neighbours[here]:
-                total = so_far + self.length(here, there)
-                if total < distance[there]:
-                    distance[there], before[there] = total, here
-                    heapq.heappush(queue, (total, there))
+    def shortest(self) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+        """From each viewpoint (row) to each other: metres, and the viewpoint before it on the way (below 0: none)."""
+        from scipy.sparse.csgraph import dijkstra
+
+        lengths = np.zeros((len(self.points), len(self.points)))
+        for a, b in self.edges:
+            lengths[a, b] = self.length(a, b)
+        distance, before = dijkstra(lengths, directed=False, return_predecessors=True)
         return distance, before
 
 
@@ -97,8 +89,9 @@ def draw_graph(dice: Dice, plan: Plan) -> Graph:
     points: list[Viewpoint] = []
     edges: set[_Pair] = set()
     for index, room in enumerate(plan.rooms):
-        mine = range(len(points), len(points) + _place(dice, points, index, room))
-        edges |= _join(points, list(mine))
+        first = len(points)
+        points += _place(dice, index, room)
+        edges |= _join(points, range(first, len(points)))
     for door in plan.doors:
         edges |= _pass(dice, points, door)
     if plan.stairs:
@@ -106,33 +99,32 @@ def draw_graph(dice: Dice, plan: Plan) -> Graph:
     return Graph(plan, tuple(points), frozenset(edges))
 
 
-def _place(dice: Dice, points: list[Viewpoint], index: int, room: Room) -> int:
-    """Adds the viewpoints of a room and says how many: a grid with some disorder, and now and then one left out."""
+def _place(dice: Dice, index: int, room: Room) -> list[Viewpoint]:
+    """The viewpoints of a room: a grid with some disorder, and now and then one left out."""
     z = room.floor * STOREY + EYE
     if room.kind == "s":
         # The stairs go up to a landing at the far wall and back: the ways in on the two floors lie side by side.
         side = -0.5 if room.floor == 0 else 0.5
-        points.append(Viewpoint(room.x1 - 0.8, (room.y0 + room.y1) / 2 + side, z, (index,)))
-        return 1
+        return [Viewpoint(room.x1 - 0.8, (room.y0 + room.y1) / 2 + side, z, (index,))]
     wide, deep = room.x1 - room.x0, room.y1 - room.y0
     most = 99 if room.kind == "h" else 3
     columns, rows = (max(1, min(most, round(side / _SPACING))) for side in (wide, deep))
     cells = [(i, j) for i in range(columns) for j in range(rows)]
     if len(cells) >= 4 and room.kind != "h":
         cells = sorted(dice.shuffled(cells)[: min(len(cells) - dice.chance(0.4), _MOST)])
+    points = []
     for i, j in cells:
         x = room.x0 + (i + 0.5 + dice.uniform(-0.12, 0.12)) * wide / columns
         y = room.y0 + (j + 0.5 + dice.uniform(-0.12, 0.12)) * deep / rows
         points.append(Viewpoint(x, y, z, (index,)))
-    return len(cells)
+    return points
 
 
-def _join(points: list[Viewpoint], mine: list[int]) -> set[_Pair]:
+def _join(points: list[Viewpoint], mine: range) -> set[_Pair]:
     """Edges inside a room: all short ones, and the shortest that it takes to join the rest."""
     group = {i: i for i in mine}
     edges = set()
-    pairs = [(_apart(points[a], points[b]), a, b) for a in mine for b in mine if a < b]
-    for length, a, b in sorted(pairs):
+    for length, a, b in sorted((points[a].apart(points[b]), a, b) for a, b in combinations(mine, 2)):
         if length <= _REACH or group[a] != group[b]:
             edges.add((a, b))
             group = {i: group[a] if g == group[b] else g for i, g in group.items()}
@@ -146,18 +138,17 @@ def _pass(dice: Dice, points: list[Viewpoint], door: Door) -> set[_Pair]:
         (length, a, b)
         for a in sides[0]
         for b in sides[1]
-        if (length := _apart(points[a], points[b])) <= _REACH
+        if (length := points[a].apart(points[b])) <= _REACH
         and door.lets_through((points[a].x, points[a].y), (points[b].x, points[b].y))
     )
     if through and dice.chance(0.6):
         return {(a, b) for _, a, b in through[:3]}
-    new = len(points)
-    rooms = tuple(dice.shuffled(door.rooms))
-    points.append(Viewpoint(door.x, door.y, points[sides[0][0]].z, rooms))
+    new = Viewpoint(door.x, door.y, points[sides[0][0]].z, tuple(dice.shuffled(door.rooms)))
     edges = set()
     for side in sides:
-        near = sorted((_apart(points[i], points[new]), i) for i in side)
-        edges |= {(i, new) for k, (length, i) in enumerate(near[:3]) if k == 0 or length <= 2.8}
+        near = sorted((points[i].apart(new), i) for i in side)
+        edges |= {(i, len(points)) for k, (length, i) in enumerate(near[:3]) if k == 0 or length <= 2.8}
+    points.append(new)
     return edges
 
 
@@ -167,7 +158,3 @@ def _climb(points: list[Viewpoint], below: int, above: int) -> set[_Pair]:
     a, b = points[bottom], points[top]
     points.append(Viewpoint(a.x - 1.7, (a.y + b.y) / 2, (a.z + b.z) / 2, (below,)))
     return {(bottom, len(points) - 1), (top, len(points) - 1)}
-
-
-def _apart(a: Viewpoint, b: Viewpoint) -> float:
-    return math.dist((a.x, a.y, a.z), (b.x, b.y, b.z))

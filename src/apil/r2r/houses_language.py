@@ -16,27 +16,13 @@ STRAIGHT, SLIGHT, SHARP, AROUND = (math.radians(angle) for angle in (30, 60, 125
 """A turn is called slight from the first angle on, a plain turn from the second, sharp from the third, around from
 the fourth."""
 
-_SYNONYMS = {
-    "sofa": ("sofa", "couch"),
-    "television": ("television", "tv"),
-    "fridge": ("fridge", "refrigerator"),
-    "painting": ("painting", "picture"),
-    "bookshelf": ("bookshelf", "bookcase"),
-    "oven": ("oven", "stove"),
-    "rug": ("rug", "carpet"),
-    "bathtub": ("bathtub", "tub"),
-    "cabinet": ("cabinet", "cupboard"),
-    "ottoman": ("ottoman", "footstool"),
-}
-_ROOM_SYNONYMS = {
-    "h": ("hallway", "hall", "corridor"),
-    "e": ("entryway", "foyer"),
-    "o": ("office", "study"),
-    "r": ("game room",),
-    "w": ("gym", "exercise room"),
-    "a": ("bathroom",),
-    "s": ("stairs", "staircase"),
-}
+_SAME = (
+    "sofa,couch television,tv fridge,refrigerator painting,picture bookshelf,bookcase oven,stove rug,carpet "
+    "bathtub,tub cabinet,cupboard ottoman,footstool hallway,hall,corridor entryway,foyer office,study "
+    "gym,exercise_room stairs,staircase"
+)
+_SYNONYMS = {names.split(",")[0]: names.replace("_", " ").split(",") for names in _SAME.split()}
+"""Names that are equally likely for a thing or a room; others have one."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +56,11 @@ def instruct(dice: Dice, legs: Sequence[Leg], end: End, style: Style) -> str:
     clauses = [_first(dice, legs[0], style)]
     for before, leg in pairwise(legs):
         if not _on_stairs(leg):
-            clauses += _later(dice, leg, style)
+            clauses.append(_later(dice, leg, style))
         elif not _on_stairs(before):
             clauses.append(_stairs(dice, leg))
-    return _sentences(dice, [*clauses, _stop(dice, end, style)], style)
+    clauses.append(_stop(dice, end, style))
+    return _sentences(dice, [clause for clause in clauses if clause], style)
 
 
 def turn_words(dice: Dice, turn: float, on: bool) -> str:
@@ -94,39 +81,39 @@ def _first(dice: Dice, leg: Leg, style: Style) -> str:
     """Never without a direction: a turn, or something that can be seen on one side alone."""
     if _on_stairs(leg):
         return f"{turn_words(dice, leg.turn, on=False)} and {_stairs(dice, leg)}"
-    pointed = leg.towards is not None and dice.chance(style.landmarks)
-    turn = "" if pointed and not dice.chance(style.turns * 0.6) else turn_words(dice, leg.turn, on=False)
-    moves = [_towards(dice, leg.towards)] if pointed and leg.towards else []
+    mark = leg.towards if leg.towards and dice.chance(style.landmarks) else None
+    turn = "" if mark and not dice.chance(style.turns * 0.6) else turn_words(dice, leg.turn, on=False)
+    parts = [turn, _towards(dice, mark) if mark else ""]
     if leg.enters and dice.chance(style.rooms):
-        moves.append(_enter(dice, leg, leaving=True))
-    elif not moves and dice.chance(style.landmarks):
-        moves += _past(dice, leg, style)
-    return " and ".join(part for part in (turn, *moves) if part)
+        parts.append(_enter(dice, leg, leaving=True))
+    elif not mark and dice.chance(style.landmarks):
+        parts.append(_past(dice, leg, style))
+    return " and ".join(filter(None, parts))
 
 
-def _later(dice: Dice, leg: Leg, style: Style) -> list[str]:
-    """The clause for a step under way, or nothing."""
+def _later(dice: Dice, leg: Leg, style: Style) -> str:
+    """The clause for a step under way; '' for none."""
     straight = abs(leg.turn) <= STRAIGHT
     room = leg.enters if leg.enters and dice.chance(style.rooms) else None
     if straight and not room and not dice.chance(style.straight):
-        return []
+        return ""
     if not straight and leg.choices > 1 and room and dice.chance(style.sides) and abs(leg.turn) <= SHARP:
         side = "right" if leg.turn > 0 else "left"
         name = _room(dice, room)
-        return [dice.choose((f"enter the {name} on the {side}", f"take the door on the {side} into the {name}"))]
+        return dice.choose((f"enter the {name} on the {side}", f"take the door on the {side} into the {name}"))
     mark = leg.towards if leg.towards and dice.chance(style.landmarks) else None
     turn = "" if straight and (room or mark) else turn_words(dice, leg.turn, on=True)
     if not straight and not dice.chance(style.turns) and (room or mark):
         turn = ""
     if room:
-        move = [_enter(dice, leg, leaving=False)]
+        move = _enter(dice, leg, leaving=False)
     elif mark:
-        move = [_towards(dice, mark)]
+        move = _towards(dice, mark)
     else:
-        move = _past(dice, leg, style) if dice.chance(style.landmarks) else []
+        move = _past(dice, leg, style) if dice.chance(style.landmarks) else ""
     if straight and move and not room:
         turn = ""
-    return [" and ".join(part for part in (turn, *move) if part)]
+    return " and ".join(filter(None, (turn, move)))
 
 
 def _enter(dice: Dice, leg: Leg, leaving: bool) -> str:
@@ -144,12 +131,12 @@ def _towards(dice: Dice, thing: Thing) -> str:
     return f"{dice.choose(('walk towards', 'head for', 'go towards', 'walk up to'))} the {_thing(dice, thing)}"
 
 
-def _past(dice: Dice, leg: Leg, style: Style) -> list[str]:
+def _past(dice: Dice, leg: Leg, style: Style) -> str:
     if not leg.passed:
-        return []
-    thing, side = leg.passed[0]
+        return ""
+    thing, side = leg.passed
     where = f" on your {side}" if dice.chance(style.sides) else ""
-    return [f"{dice.choose(('walk past', 'go past', 'pass', 'walk by'))} the {_thing(dice, thing)}{where}"]
+    return f"{dice.choose(('walk past', 'go past', 'pass', 'walk by'))} the {_thing(dice, thing)}{where}"
 
 
 def _on_stairs(leg: Leg) -> bool:
@@ -169,7 +156,7 @@ def _stop(dice: Dice, end: End, style: Style) -> str:
         return dice.choose((f"{verb} in the doorway of the {room}", f"{verb} at the door to the {room}"))
     if not end.near or not dice.chance(0.55 + 0.4 * style.landmarks):
         return f"{verb} at the {room}" if end.room == "s" else f"{verb} in the {room}"
-    thing = _thing(dice, end.near[0])
+    thing = _thing(dice, end.near)
     by = dice.choose(("next to", "by", "near", "beside", "in front of"))
     if end.in_door or end.room == "s" or not dice.chance(style.rooms * 0.5):
         return f"{verb} {by} the {thing}"
@@ -178,22 +165,22 @@ def _stop(dice: Dice, end: End, style: Style) -> str:
 
 def _thing(dice: Dice, thing: Thing) -> str:
     """A thing in one of its names, mostly with its look."""
-    noun = dice.choose(_SYNONYMS.get(thing.noun, (thing.noun,)))
+    noun = _name(dice, thing.noun)
     return f"{thing.look} {noun}" if thing.look and dice.chance(0.7) else noun
 
 
 def _room(dice: Dice, kind: str) -> str:
-    return dice.choose(_ROOM_SYNONYMS.get(kind, (ROOM_NAMES[kind],)))
+    return _name(dice, ROOM_NAMES[kind])
+
+
+def _name(dice: Dice, noun: str) -> str:
+    return dice.choose(_SYNONYMS.get(noun, [noun]))
 
 
 def _sentences(dice: Dice, clauses: Sequence[str], style: Style) -> str:
     """Clauses as sentences: one each, or strung together by commas and 'then'."""
-    text = _capital(clauses[0]) if dice.chance(0.8) else clauses[0]
+    text = clauses[0].capitalize() if dice.chance(0.8) else clauses[0]
     for clause in clauses[1:]:
         link = ". " if style is PLAIN or dice.chance(0.5) else dice.choose((", then ", ", ", " and then "))
-        text += link + (_capital(clause) if link == ". " and dice.chance(0.8) else clause)
+        text += link + (clause.capitalize() if link == ". " and dice.chance(0.8) else clause)
     return text + ("." if dice.chance(0.85) else "")
-
-
-def _capital(clause: str) -> str:
-    return clause[0].upper() + clause[1:]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from apil.r2r.houses_captions import Sight, turned
 from apil.r2r.houses_dice import Dice
 from apil.r2r.houses_graph import Graph
@@ -31,8 +33,8 @@ class Leg:
     """The kind of room the step leads into, if it is another one."""
     towards: Thing | None
     """Something straight ahead that has no like in any other direction."""
-    passed: tuple[tuple[Thing, str], ...]
-    """Things beside the step, each with 'left' or 'right', nearest first."""
+    passed: tuple[Thing, str] | None
+    """The nearest thing beside the step, with 'left' or 'right'."""
     choices: int
     """Exits other than the way back."""
 
@@ -45,17 +47,17 @@ class End:
     """The kind of room; in a door the one that is entered."""
     in_door: bool
     """Whether it ends in a doorway."""
-    near: tuple[Thing, ...]
-    """Things within two metres, nearest first."""
+    near: Thing | None
+    """The nearest thing within two metres."""
 
 
 def draw_paths(dice: Dice, graph: Graph, count: int) -> list[tuple[int, ...]]:
     """Different shortest paths of four to six steps, up to `count`, with several starts for each goal."""
     found: list[tuple[int, ...]] = []
     goals: list[list[tuple[int, ...]]] = []
+    distance, before = graph.shortest()
     for goal in dice.shuffled(range(len(graph.points))):
-        distance, before = graph.shortest_from(goal)
-        ways = [_way(before, start) for start in range(len(graph.points)) if distance[start] >= _SHORTEST]
+        ways = [_way(before[goal].tolist(), int(start)) for start in np.flatnonzero(distance[goal] >= _SHORTEST)]
         goals.append(dice.shuffled([way for way in ways if len(way) - 1 in _EDGES]))
     while any(goals) and len(found) < count:
         for ways in goals:
@@ -78,7 +80,7 @@ def describe_path(
     inside = _rooms_along(graph, path)
     legs = []
     for step, (a, b) in enumerate(pairwise(path)):
-        ahead = graph.heading(a, b)
+        ahead, length = graph.heading(a, b), graph.length(a, b)
         before, after = inside[step], inside[step + 1]
         legs.append(
             Leg(
@@ -86,8 +88,8 @@ def describe_path(
                 climb=graph.points[b].z - graph.points[a].z,
                 room=rooms[before],
                 enters=rooms[after] if after != before or (step == 0 and graph.points[a].in_door) else None,
-                towards=_towards(seen[a], ahead, graph.length(a, b)),
-                passed=_passed(graph, seen[a], a, b),
+                towards=_towards(seen[a], ahead, length),
+                passed=_passed(seen[a], ahead, length),
                 choices=len(graph.neighbours[a]) - (step > 0),
             )
         )
@@ -113,32 +115,26 @@ def _rooms_along(graph: Graph, path: Sequence[int]) -> list[int]:
 
 
 def _towards(seen: Sequence[Sight], ahead: float, length: float) -> Thing | None:
-    off = [(abs(turned(s.heading - ahead)), s) for s in seen if s.thing is not None]
-    for angle, s in off:
-        assert s.thing is not None
-        like = [other for far, other in off if far > math.radians(25) and _noun(other) == s.thing.noun]
-        if angle <= math.radians(18) and s.distance >= 0.6 * length and not like:
-            return s.thing
+    off = [(abs(turned(s.heading - ahead)), s.distance, s.thing) for s in seen if s.thing]
+    for angle, distance, thing in off:
+        like = any(far > math.radians(25) and other.noun == thing.noun for far, _, other in off)
+        if angle <= math.radians(18) and distance >= 0.6 * length and not like:
+            return thing
     return None
 
 
-def _noun(s: Sight) -> str:
-    return s.thing.noun if s.thing else ""
-
-
-def _passed(graph: Graph, seen: Sequence[Sight], a: int, b: int) -> tuple[tuple[Thing, str], ...]:
-    ahead, length = graph.heading(a, b), graph.length(a, b)
-    beside = []
+def _passed(seen: Sequence[Sight], ahead: float, length: float) -> tuple[Thing, str] | None:
+    beside: list[tuple[float, tuple[Thing, str]]] = []
     for s in seen:
         angle = turned(s.heading - ahead)
         along, aside = s.distance * math.cos(angle), s.distance * math.sin(angle)
-        if s.thing is not None and 0.2 <= along <= length and 0.3 <= abs(aside) <= 1.7:
-            beside.append((abs(aside), s.thing, "right" if aside > 0 else "left"))
-    return tuple((thing, side) for _, thing, side in sorted(beside, key=lambda item: item[0]))
+        if s.thing and 0.2 <= along <= length and 0.3 <= abs(aside) <= 1.7:
+            beside.append((abs(aside), (s.thing, "right" if aside > 0 else "left")))
+    return min(beside, key=lambda item: item[0])[1] if beside else None
 
 
 def _end(graph: Graph, seen: Sequence[Sight], path: Sequence[int], inside: int) -> End:
     point = graph.points[path[-1]]
     room = next((other for other in point.rooms if other != inside), inside)
-    near = tuple(s.thing for s in seen if s.thing is not None and s.distance <= 2.0 and s.thing.room in point.rooms)
+    near = next((s.thing for s in seen if s.thing and s.distance <= 2.0 and s.thing.room in point.rooms), None)
     return End(graph.plan.rooms[room].kind, point.in_door, near)

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 from apil.r2r.houses_dice import Dice
 
 STOREY = 2.8
 """Metres from one floor to the next."""
-ROOM_NAMES = {
-    "a": "bathroom",
-    "b": "bedroom",
-    "c": "closet",
-    "d": "dining room",
-    "e": "entryway",
-    "f": "family room",
-    "h": "hallway",
-    "i": "library",
-    "j": "laundry room",
-    "k": "kitchen",
-    "l": "living room",
-    "n": "lounge",
-    "o": "office",
-    "r": "game room",
-    "s": "stairs",
-    "w": "gym",
-}
+_NAMES = (
+    "a:bathroom b:bedroom c:closet d:dining_room e:entryway f:family_room h:hallway i:library j:laundry_room k:kitchen "
+    "l:living_room n:lounge o:office r:game_room s:stairs w:gym"
+)
+ROOM_NAMES = {entry[0]: entry[2:].replace("_", " ") for entry in _NAMES.split()}
 """What the letter of a room stands for, by the letters of Matterport3D."""
 
 _LARGE, _MEDIUM, _SMALL = "llfbbdkrin", "bbbokdwoi", "aaacjcc"
@@ -92,8 +80,11 @@ class Plan:
 
     rooms: tuple[Room, ...]
     doors: tuple[Door, ...]
-    stairs: tuple[int, int] | None
-    """The two rooms, below and above, that the stairs join; None in a house of one floor."""
+
+    @property
+    def stairs(self) -> list[int]:
+        """The two rooms, below and above, that the stairs join; none in a house of one floor."""
+        return [index for index, room in enumerate(self.rooms) if room.kind == "s"]
 
     def doors_of(self, room: int) -> list[Door]:
         """The doors of a room."""
@@ -105,23 +96,17 @@ def draw_plan(dice: Dice) -> Plan:
     floors = 2 if dice.chance(0.4) else 1
     width, depth, hall = dice.uniform(13.5, 18.5), dice.uniform(10.0, 12.5), dice.uniform(1.8, 2.2)
     south = dice.uniform(0.42, 0.58) * (depth - hall)
-    decks = {letters: _deck(dice, letters) for letters in (_LARGE, _MEDIUM, _SMALL)}
+    decks = {letters: dice.shuffled(letters) for letters in (_LARGE, _MEDIUM, _SMALL)}
     rooms: list[Room] = []
     doors: list[Door] = []
-    stairs = []
     for floor in range(floors):
         first = len(rooms)
         rooms += _strip(floor, floors, width, south, south + hall)
-        stairs += [first + i for i, room in enumerate(rooms[first:]) if room.kind == "s"]
         for low, high in ((0.0, south), (south + hall, depth)):
             rooms += _side(dice, floor, width, low, high, back=high if low else low)
         rooms[first:] = [_furnished(dice, room, decks) for room in rooms[first:]]
         doors += _doors(dice, rooms, first)
-    return Plan(tuple(rooms), tuple(doors), (stairs[0], stairs[1]) if floors == 2 else None)
-
-
-def _deck(dice: Dice, letters: str) -> list[str]:
-    return dice.shuffled(letters)
+    return Plan(tuple(rooms), tuple(doors))
 
 
 def _strip(floor: int, floors: int, width: float, y0: float, y1: float) -> list[Room]:
@@ -162,60 +147,43 @@ def _furnished(dice: Dice, room: Room, decks: dict[str, list[str]]) -> Room:
         return room
     letters = _LARGE if room.area >= 17 else _MEDIUM if room.area >= 10 else _SMALL
     if not decks[letters]:
-        decks[letters] = _deck(dice, letters)
+        decks[letters] = dice.shuffled(letters)
     return replace(room, kind=decks[letters].pop())
 
 
 def _doors(dice: Dice, rooms: Sequence[Room], first: int) -> list[Door]:
     """Doors of the floor whose rooms begin at `first`: as chance has it, then more until all rooms are joined."""
-    walls = [
-        (a, b, *found)
-        for a in range(first, len(rooms))
-        for b in range(a + 1, len(rooms))
-        if (found := _shared(rooms[a], rooms[b])) is not None
-    ]
+    pairs = combinations(range(first, len(rooms)), 2)
+    walls = dice.shuffled([(a, b, wall) for a, b in pairs if (wall := _shared(rooms[a], rooms[b]))])
+    wanted = [(a, b, wall) for a, b, wall in walls if dice.chance(_likely(rooms[a].kind, rooms[b].kind))]
     group = {room: room for room in range(first, len(rooms))}
     doors = []
-    order = dice.shuffled(walls)
-    wanted = [wall for wall in order if dice.chance(_likely(rooms[wall[0]].kind, rooms[wall[1]].kind))]
-    for a, b, wall, across, low, high in wanted + [wall for wall in order if wall not in wanted]:
-        joined = group[a] == group[b]
-        if (a, b, wall, across, low, high) not in wanted and joined:
-            continue
-        doors.append(_door(dice, (a, b), rooms, wall, across, low, high))
-        group = {room: group[a] if g == group[b] else g for room, g in group.items()}
+    for a, b, wall in wanted + [wall for wall in walls if wall not in wanted]:
+        if (a, b, wall) in wanted or group[a] != group[b]:
+            doors.append(_door(dice, (a, b), "s" in (rooms[a].kind, rooms[b].kind), *wall))
+            group = {room: group[a] if g == group[b] else g for room, g in group.items()}
     return doors
 
 
 def _likely(a: str, b: str) -> float:
     """How likely two rooms with a common wall have a door."""
-    if "s" in (a, b):
-        return 1.0 if "h" in (a, b) else 0.0
-    if "e" in (a, b):
-        return 1.0 if "h" in (a, b) else 0.2
-    return 0.85 if "h" in (a, b) else 0.4
+    to_hall, elsewhere = (1.0, 0.0) if "s" in (a, b) else (1.0, 0.2) if "e" in (a, b) else (0.85, 0.4)
+    return to_hall if "h" in (a, b) else elsewhere
 
 
 def _shared(a: Room, b: Room) -> tuple[str, float, float, float] | None:
     """The wall two rooms share: its direction, its place across, and its two ends along; None if too short."""
-    for wall, (a0, a1, b0, b1), (low_a, high_a, low_b, high_b) in (
-        ("x", (a.y0, a.y1, b.y0, b.y1), (a.x0, a.x1, b.x0, b.x1)),
-        ("y", (a.x0, a.x1, b.x0, b.x1), (a.y0, a.y1, b.y0, b.y1)),
-    ):
-        low, high = max(low_a, low_b), min(high_a, high_b)
+    across_x, across_y = (a.x0, a.x1, b.x0, b.x1), (a.y0, a.y1, b.y0, b.y1)
+    for wall, (a0, a1, b0, b1), along in (("x", across_y, across_x), ("y", across_x, across_y)):
+        low, high = max(along[0], along[2]), min(along[1], along[3])
         for across, other in ((a1, b0), (a0, b1)):
             if abs(across - other) < 1e-9 and high - low >= _SHARED_WALL:
                 return wall, across, low, high
     return None
 
 
-def _door(
-    dice: Dice, pair: tuple[int, int], rooms: Sequence[Room], wall: str, across: float, low: float, high: float
-) -> Door:
-    """A door somewhere in a shared wall; the stairs are open to the hall over most of its width."""
-    if "s" in (rooms[pair[0]].kind, rooms[pair[1]].kind):
-        along, width = (low + high) / 2, 1.7
-    else:
-        along, width = dice.uniform(low + 0.65, high - 0.65), 1.1
+def _door(dice: Dice, pair: tuple[int, int], stairs: bool, wall: str, across: float, low: float, high: float) -> Door:
+    """A door somewhere in a shared wall; stairs are open to the hall over most of its width."""
+    along, width = ((low + high) / 2, 1.7) if stairs else (dice.uniform(low + 0.65, high - 0.65), 1.1)
     x, y = (along, across) if wall == "x" else (across, along)
     return Door(pair, x, y, wall, width)

@@ -8,23 +8,17 @@ from dataclasses import dataclass
 from apil.r2r.houses_dice import Dice
 from apil.r2r.houses_plan import Plan, Room
 
-_COLOURS = ("red", "blue", "green", "white", "black", "grey", "brown", "yellow")
-_WOODS = ("wooden", "white", "dark", "glass")
-_METALS = ("silver", "white", "black")
-_SIZES = ("large", "small", "round", "square")
-
-LOOKS = {
-    **dict.fromkeys(("sofa", "armchair", "bed", "ottoman", "towel", "curtain", "rug", "stool", "chair"), _COLOURS),
-    **dict.fromkeys(("table", "desk", "dresser", "cabinet", "bookshelf", "bench", "nightstand"), _WOODS),
-    **dict.fromkeys(("fridge", "oven", "sink", "dishwasher", "washing machine", "dryer", "treadmill"), _METALS),
-    **dict.fromkeys(("mirror", "painting", "clock", "window", "vase", "chandelier", "basket"), _SIZES),
-    **dict.fromkeys(("lamp", "plant"), ("tall", "small")),
-    **dict.fromkeys(
-        ("bathtub", "toilet", "shower", "television", "fireplace", "piano", "pool table", "counter", "wardrobe"), ("",)
-    ),
-    **dict.fromkeys(("coat rack", "weights", "printer", "ironing board", "shoe rack", "railing"), ("",)),
+_NOUNS = {
+    "red blue green white black grey brown yellow": "sofa armchair bed ottoman towel curtain rug stool chair",
+    "wooden white dark glass": "table desk dresser cabinet bookshelf bench nightstand",
+    "silver white black": "fridge oven sink dishwasher washing_machine dryer treadmill",
+    "large small round square": "mirror painting clock window vase chandelier basket",
+    "tall small": "lamp plant",
+    "": "bathtub toilet shower television fireplace piano pool_table counter wardrobe coat_rack weights printer "
+    "ironing_board shoe_rack railing",
 }
-"""The colours, materials or sizes a thing comes in."""
+LOOKS = {noun.replace("_", " "): looks.split(" ") for looks, nouns in _NOUNS.items() for noun in nouns.split()}
+"""The colours, materials or sizes a thing comes in; '' alone if there is nothing to say."""
 
 HEIGHTS = {
     **dict.fromkeys(("rug", "ottoman", "basket", "shoe rack", "weights"), "down"),
@@ -67,11 +61,6 @@ class Thing:
     y: float
     """Metres."""
 
-    @property
-    def name(self) -> str:
-        """For example 'red sofa'."""
-        return f"{self.look} {self.noun}".strip()
-
 
 def place_things(dice: Dice, plan: Plan) -> tuple[Thing, ...]:
     """Furniture for every room, about one piece for two square metres, clear of doors and of each other."""
@@ -88,8 +77,7 @@ def _furnish(dice: Dice, plan: Plan, index: int) -> list[Thing]:
     taken = [(door.x, door.y) for door in plan.doors_of(index)]
     things = []
     for noun in nouns:
-        spot = _spot(dice, room, taken)
-        if spot is not None:
+        if spot := _spot(dice, room, taken):
             taken.append(spot)
             things.append(Thing(noun, dice.choose(LOOKS[noun]), index, *spot))
     return things

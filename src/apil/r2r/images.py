@@ -39,7 +39,7 @@ def image_table(path: Path, viewpoints: list[tuple[str, str]], tell: Tell) -> ND
             table = np.zeros((len(index), DIRECTIONS, views.shape[1]), dtype=np.float16)
         if views.shape[1] != table.shape[2]:
             raise ApilError(f"{path}: {key} has {views.shape[1]} features, others {table.shape[2]}: {_AGAIN}.")
-        table[index[key]] = _in_half_precision(path, key, views)
+        table[index[key]] = _pooled(path, key, views)
         done.add(key)
         tell("image features", len(done), len(index))
     check_covers(str(path), list(index), done)
@@ -47,22 +47,18 @@ def image_table(path: Path, viewpoints: list[tuple[str, str]], tell: Tell) -> ND
     return table
 
 
-def _in_half_precision(path: Path, key: str, views: NDArray[np.float32]) -> NDArray[np.float16]:
-    """[8, F]: the pooled features of a viewpoint, each of them a number."""
+def _pooled(path: Path, key: str, views: NDArray[np.float32]) -> NDArray[np.float16]:
+    """[36, F] to [8, F]: the mean of each direction's views, each a number in half precision."""
     if not np.isfinite(views).all():
         raise ApilError(f"{path}: {key} has features that are not finite numbers: {_AGAIN}.")
-    with np.errstate(over="ignore"):  # it is told below
-        found = pooled(views).astype(np.float16)
+    belongs = np.array([direction_of_view(view) for view in range(VIEWS)])
+    means = np.stack([views[belongs == direction].mean(axis=0) for direction in range(DIRECTIONS)])
+    with np.errstate(over="ignore"):  # it is an error below
+        found = means.astype(np.float16)
     if not np.isfinite(found).all():
         largest = np.finfo(np.float16).max
         raise ApilError(f"{path}: {key} has features beyond {largest:g}, too large for half precision: scale them.")
     return found
-
-
-def pooled(views: NDArray[np.float32]) -> NDArray[np.float32]:
-    """[36, F] to [8, F]: the mean of each direction's views."""
-    belongs = np.array([direction_of_view(view) for view in range(VIEWS)])
-    return np.stack([views[belongs == direction].mean(axis=0) for direction in range(DIRECTIONS)])
 
 
 def _tsv(path: Path) -> Iterator[tuple[str, NDArray[np.float32]]]:
@@ -91,9 +87,7 @@ def _hdf5(path: Path, index: dict[str, int]) -> Iterator[tuple[str, NDArray[np.f
         raise ApilError(f"{path} is HDF5, which needs h5py: install it with `pip install 'apil[images]'`.") from None
     try:
         with h5py.File(path, "r") as file:
-            for key in index:
-                if key not in file:
-                    continue
+            for key in (key for key in index if key in file):
                 try:
                     views = np.asarray(file[key], dtype=np.float32)
                 except (TypeError, ValueError):

@@ -12,7 +12,8 @@ pass.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,10 +21,10 @@ from torch.nn import functional
 
 from apil.model.expectation import IdentitySampler
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
-from apil.r2r.looking import compare, dropping, look_again, look_for, match, same, step_tokens
 from apil.r2r.options import InstructionSizes
-from apil.r2r.panorama import Glance, Keep, glance, sight_parameters
+from apil.r2r.panorama import Glance, Keep, glance, look_again, look_for, match, sight_parameters, step_tokens
 from apil.r2r.scenes import Panoramas, Readings
+from apil.r2r.text import END, UNKNOWN
 from apil.r2r.transformer import (
     Drop,
     Packing,
@@ -37,6 +38,7 @@ from apil.r2r.transformer import (
     linear_parameters,
     norm,
     norm_parameters,
+    same,
 )
 from apil.rng import Draws, Streams
 from apil.settings import ModelSettings
@@ -47,10 +49,6 @@ _FEW = 0.8
 """Acting leaves those who have stopped out when fewer than this share of the agents still walk."""
 _FAR = 3.0
 """Tens of metres; what is farther counts as this far."""
-UNKNOWN, END = 1, 2
-"""Words that stand for those that are not known, and for the end; 0 is none."""
-_LEADING = 4
-"""Features of an observation before the flags of the exits: instruction, viewpoint, heading, last action."""
 
 
 class InstructionModel:
@@ -85,26 +83,25 @@ class InstructionModel:
             "match": torch.ones(1, 1),
             "sought.w": torch.eye(size).unsqueeze(0),
         }
-        made |= linear_parameters(streams, "glove", see.glove.shape[1], size, bias=False)
-        made |= linear_parameters(streams, "text.in", size, size)
+        made |= linear_parameters(streams, {"glove": (see.glove.shape[1], size)}, bias=False)
+        made |= linear_parameters(streams, {"text.in": (size, size)})
         if self.see.read is not None:
-            made |= linear_parameters(streams, "text.read", len(self.see.read.scale), size, bias=False)
+            made |= linear_parameters(streams, {"text.read": (len(self.see.read.scale), size)}, bias=False)
         self._text_layers = sizes.text_layers if self.see.read is None else 0
         for layer in range(self._text_layers):
             made |= encoder_parameters(streams, f"text.{layer}", size)
-        made |= norm_parameters(1, "text.n", size)
+        made |= norm_parameters("text.n", size)
         made |= sight_parameters(streams, self.see, size)
-        made |= norm_parameters(1, "around.n", size)
-        for name in ("last", "around.q", "look.q"):
-            made |= linear_parameters(streams, name, size, size)
-        made |= linear_parameters(streams, "look.k", size, size, bias=False)
-        made |= norm_parameters(1, "again.n", size) | attention_parameters(streams, "again", size)
+        made |= norm_parameters("around.n", size)
+        made |= linear_parameters(streams, dict.fromkeys(("last", "around.q", "look.q"), (size, size)))
+        made |= linear_parameters(streams, {"look.k": (size, size)}, bias=False)
+        made |= norm_parameters("again.n", size) | attention_parameters(streams, "again", size)
         for layer in range(sizes.step_layers):
             made |= decoder_parameters(streams, f"step.{layer}", size)
-        made |= norm_parameters(1, "state.n", size)
-        made |= linear_parameters(streams, "policy", size + persona, size)
+        made |= norm_parameters("state.n", size)
+        made |= linear_parameters(streams, {"policy": (size + persona, size)})
         if sizes.distance_weight:
-            made |= linear_parameters(streams, "distance", size, 1)
+            made |= linear_parameters(streams, {"distance": (size, 1)})
         self.policy = made
         self.identity: Parameters = mlp_parameters(streams, "identity", (size, hidden, max(2, teachers)))
 
@@ -133,53 +130,61 @@ class InstructionModel:
         """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the asked steps of the batch.
 
         The error of the distance is averaged over those of them at which one was told."""
-        batch = _Batch.of(episodes)
-        weights = self.weights()
+        weights, live = self.weights(), episodes.live[0]
+        told = (episodes.asked, episodes.action, episodes.distance, episodes.identity, episodes.state)
+        is_asked, action, distance, identity, acted_on = (table[0][live] for table in told)
 
         def keep(rate: float, shape: tuple[int, ...]) -> Tensor:
             return draws.kept(rate, *shape)[0]
 
-        state, seen, sought = self._whole_episodes(weights, batch, keep)
-        inputs = torch.cat([state, weights["persona"][batch.identity]], -1)
+        state, seen, sought = self._whole_episodes(weights, episodes.features[0], live, keep)
+        inputs = torch.cat([state, weights["persona"][identity]], -1)
         inputs = inputs * keep(self.dropout, tuple(inputs.shape))
-        wanted = affine(weights, "policy", inputs)
-        logits = compare(weights, seen, wanted[seen.step], sought[seen.step])
-        place = seen.step * self.actions + seen.action
-        table = logits.new_full((len(state) * self.actions,), -torch.inf).index_copy(0, place, logits)
-        likelihood = table.view(-1, self.actions)
-        asked = batch.asked.nonzero().squeeze(-1)
+        wanted = affine(weights, "policy", inputs)[seen.step]
+        logits = (wanted * seen.candidates).sum(-1) / math.sqrt(wanted.shape[-1])
+        logits = logits + match(weights, seen, sought[seen.step])
+        likelihood = seen.table(logits, self.actions, -torch.inf)
+        asked = is_asked.nonzero().squeeze(-1)
         count = max(1, len(asked))
-        policy = functional.cross_entropy(likelihood[asked], batch.action[asked], reduction="sum") / count
+        policy = functional.cross_entropy(likelihood[asked], action[asked], reduction="sum") / count
         if self.sizes.distance_weight:
-            # A teacher that may leave distances out tells NaN.
-            told = asked[~batch.distance[asked].isnan()]
-            guess = affine(weights, "distance", state[told])[:, 0]
-            truth = (batch.distance[told] / 10.0).clamp_max(_FAR)
-            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, len(told))
-        who = mlp(self.identity, batch.state.unsqueeze(0))[0, :, : self.teachers]
-        identity = functional.cross_entropy(who[asked], batch.identity[asked], reduction="sum") / count
-        return policy.unsqueeze(0), identity.unsqueeze(0)
+            # A teacher that leaves a distance out gives NaN.
+            known = asked[~distance[asked].isnan()]
+            guess = affine(weights, "distance", state[known])[:, 0]
+            truth = (distance[known] / 10.0).clamp_max(_FAR)
+            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, len(known))
+        who = mlp(self.identity, acted_on.unsqueeze(0))[0, :, : self.teachers]
+        of_identity = functional.cross_entropy(who[asked], identity[asked], reduction="sum") / count
+        return policy.unsqueeze(0), of_identity.unsqueeze(0)
 
-    def _whole_episodes(self, weights: Weights, batch: _Batch, keep: Keep) -> tuple[Tensor, Glance, Tensor]:
-        """States [rows, d], what was seen, and the words sought [rows, d] at all live steps, in one causal pass."""
-        drop = dropping(keep, self.sizes.branch_dropout)
+    def _whole_episodes(
+        self, weights: Weights, observed: Tensor, live: Tensor, keep: Keep
+    ) -> tuple[Tensor, Glance, Tensor]:
+        """States [rows, d], what was seen, and the words sought [rows, d] at all live steps, in one causal pass.
+
+        `observed` [n, T, F], `live` [n, T]; rows are the live steps, episode after episode.
+        """
+        rate = self.sizes.branch_dropout
+
+        def drop(branch: Tensor) -> Tensor:
+            return branch * keep(rate, tuple(branch.shape)) if rate else branch
+
         words = self.word_vectors(weights)
-        mirrored = self._in_mirror(batch.instruction, keep)
-        text, packing, bare = self.read(weights, words, batch.instruction, keep, drop, mirrored)
-        side = None if mirrored is None else 1.0 - 2.0 * mirrored[batch.live.nonzero()[:, 0]].float()
+        instruction, features = observed[:, 0, 0].long(), observed[live]
+        mirrored = self._in_mirror(instruction, keep)
+        text, packing, bare = self.read(weights, words, instruction, keep, drop, mirrored)
+        episode, time = live.nonzero(as_tuple=True)
+        side = None if mirrored is None else 1.0 - 2.0 * mirrored[episode].float()
         rates = (self.sizes.shown_dropout, self.sizes.view_dropout)
-        seen = glance(weights, self.see, words, batch.place, batch.heading, batch.flags, keep, rates, side)
+        seen = glance(weights, self.see, words, features, keep, rates, side)
         # The live steps of an episode follow each other, so the row above holds the action that led here.
-        rows = torch.arange(len(batch.place))
-        lookup = torch.full((len(rows) * self.actions,), -1).index_copy(
-            0, seen.step * self.actions + seen.action, torch.arange(len(seen.step))
-        )
-        above = (rows - 1).clamp_min(0)
-        came = seen.candidates[lookup[above * self.actions + batch.last].clamp_min(0)]
-        came = torch.where((batch.time == 0).unsqueeze(-1), 0.0, came)
+        number = seen.table(torch.arange(len(seen.step)), self.actions, -1)
+        above = (torch.arange(len(time)) - 1).clamp_min(0)
+        came = seen.candidates[number[above, features[:, 3].long()].clamp_min(0)]
+        came = torch.where((time == 0).unsqueeze(-1), 0.0, came)
         around = norm(weights, "around.n", seen.around)
-        tokens = step_tokens(weights, seen, around, came, batch.time)
-        steps = Packing.of(batch.live)
+        tokens = step_tokens(weights, seen, around, came, time)
+        steps = Packing.of(live)
         table = steps.pad(tokens)
         heads = self.sizes.heads
         causal = torch.full((1, steps.width, steps.width), -torch.inf).triu(1).repeat_interleave(heads, 1)
@@ -208,8 +213,8 @@ class InstructionModel:
         weights: Weights,
         words: Tensor,
         instruction: Tensor,
-        keep: Keep | None,
-        drop: Drop,
+        keep: Keep | None = None,
+        drop: Drop = same,
         mirrored: Tensor | None = None,
     ) -> tuple[Tensor, Packing, Tensor]:
         """Encodes the instructions [n]: packed tokens [rows, d], their packing, and their bare word vectors.
@@ -246,49 +251,6 @@ class InstructionModel:
         return affine(weights, "text.read", read.rows.index_select(0, place) * read.scale)
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Episodes as the rows of their live steps, R of them, episode after episode."""
-
-    instruction: Tensor
-    """[n] long"""
-    live: Tensor
-    """[n, T] bool"""
-    place: Tensor
-    heading: Tensor
-    last: Tensor
-    """[R] long: the action before."""
-    flags: Tensor
-    time: Tensor
-    """[R] long: the number of the step."""
-    asked: Tensor
-    action: Tensor
-    distance: Tensor
-    identity: Tensor
-    state: Tensor
-    """[R, d]: as it was at the time of acting, without gradient."""
-
-    @staticmethod
-    def of(episodes: Episodes) -> _Batch:
-        """From the episodes of one run."""
-        live = episodes.live[0]
-        features = episodes.features[0][live]
-        return _Batch(
-            instruction=episodes.features[0, :, 0, 0].long(),
-            live=live,
-            place=features[:, 1].long(),
-            heading=features[:, 2],
-            last=features[:, 3].long(),
-            flags=features[:, _LEADING:],
-            time=torch.arange(live.shape[1]).expand_as(live)[live],
-            asked=episodes.asked[0][live],
-            action=episodes.action[0][live],
-            distance=episodes.distance[0][live],
-            identity=episodes.identity[0][live],
-            state=episodes.state[0][live],
-        )
-
-
 class InstructionSession:
     """The models drawn for one batch of episodes, with the instruction and the steps so far cached."""
 
@@ -298,10 +260,10 @@ class InstructionSession:
         self._weights = model.weights()
         self._words = model.word_vectors(self._weights)
         self._steps: list[Tensor | None] = [None] * model.sizes.step_layers
-        self._taken: Tensor | None = None
-        """[rows, A, d]: the candidates of the step before."""
         self._rows = torch.arange(0)
         """[rows] long: the agents that are still looked at; all that follows is of them."""
+        self._taken = masks
+        """[rows, A, d]: the candidates of the step before; zero before the first."""
         self._text = (masks, masks, masks)
         """The instructions as read, their bare words, both [rows, L, d], and the bias that hides padding."""
         size = model.state_size
@@ -326,7 +288,10 @@ class InstructionSession:
         """
         features, model = observation.features[0], self._model
         if t == 0:
-            self._read(features[:, 0].long())
+            text, packing, bare = model.read(self._weights, self._words, features[:, 0].long())
+            self._text = (packing.pad(text), packing.pad(bare), packing.bias)
+            self._rows = torch.arange(len(features))
+            self._taken = features.new_zeros(len(features), model.actions, model.state_size)
         # A last action of stop ends an episode; before the first there is none.
         walking = features[self._rows, 3] > 0 if t else torch.ones(len(features), dtype=torch.bool)
         if int(walking.sum()) < _FEW * len(self._rows):
@@ -346,68 +311,42 @@ class InstructionSession:
         text, bare, bias = self._text
         self._text = (text[kept], bare[kept], bias[kept])
         self._steps = [None if step is None else step[kept] for step in self._steps]
-        self._taken = None if self._taken is None else self._taken[kept]
+        self._taken = self._taken[kept]
 
     def _look_and_step(self, features: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """One step of those who have not been left out."""
-        weights, actions = self._weights, self._model.actions
-        seen = glance(
-            weights, self._model.see, self._words, features[:, 1].long(), features[:, 2], features[:, _LEADING:],
-            None, (0.0, 0.0),
-        )  # fmt: skip
-        came = self._came(features[:, 3].long(), len(features))
+        weights = self._weights
+        seen = glance(weights, self._model.see, self._words, features)
+        came = self._taken[torch.arange(len(features)), features[:, 3].long()]
         around = norm(weights, "around.n", seen.around)
         table = step_tokens(weights, seen, around, came, torch.tensor([t])).unsqueeze(1)
         (text, bare, bias), heads = self._text, self._model.sizes.heads
         for layer, before in enumerate(self._steps):
-            table, so_far = decode(weights, f"step.{layer}", table, before, None, text, bias, heads, same)
+            table, so_far = decode(weights, f"step.{layer}", table, before, None, text, bias, heads)
             self._steps[layer] = so_far
             if layer == 0:
-                table = look_again(weights, table.squeeze(1), around, heads, same).unsqueeze(1)
+                table = look_again(weights, table.squeeze(1), around, heads).unsqueeze(1)
         state = norm(weights, "state.n", table)
         sought = look_for(weights, state, text, bare, bias)[:, 0]
-        place = seen.step * actions + seen.action
-        size = self._words.shape[-1]
-        candidates = seen.candidates.new_zeros(len(features) * actions, size).index_copy(0, place, seen.candidates)
-        self._taken = candidates.view(len(features), actions, size)
-        return self._policies(state[:, 0], seen, sought, self._taken, place), state[:, 0]
+        self._taken = seen.table(seen.candidates, self._model.actions, 0.0)
+        return self._policies(state[:, 0], seen, sought), state[:, 0]
 
-    def _read(self, instruction: Tensor) -> None:
-        """Encodes the instructions, once an episode."""
-        model = self._model
-        text, packing, bare = model.read(self._weights, self._words, instruction, None, same)
-        self._text = (packing.pad(text), packing.pad(bare), packing.bias)
-        self._rows = torch.arange(len(instruction))
-
-    def _came(self, last: Tensor, count: int) -> Tensor:
-        """[n, d]: the candidate that was taken at the step before; zero before the first."""
-        if self._taken is None:
-            return self._words.new_zeros(count, self._words.shape[-1])
-        return self._taken[torch.arange(count), last]
-
-    def _policies(self, state: Tensor, seen: Glance, sought: Tensor, candidates: Tensor, place: Tensor) -> Tensor:
-        """[n, N2, K, A]; `candidates` [n, A, d], those of `seen` at their `place` in the flattened table."""
-        model, count = self._model, len(state)
-        size = model.state_size
+    def _policies(self, state: Tensor, seen: Glance, sought: Tensor) -> Tensor:
+        """[n, N2, K, A] of the states [n, d] and the words sought [n, d]."""
+        model, size = self._model, self._model.state_size
         of_state = functional.linear(state.unsqueeze(1) * self._masks[:, :size], self._weights["policy.w"][:, :size])
         wanted = (of_state.unsqueeze(2) + self._of_persona).flatten(1, 2)
-        logits = wanted @ candidates.transpose(1, 2) / math.sqrt(size)
         fit = match(self._weights, seen, sought[seen.step])
-        bias = fit.new_full((count * model.actions,), -torch.inf).index_copy(0, place, fit)
-        logits = logits + bias.view(count, 1, model.actions)
-        return logits.softmax(-1).view(count, len(self._masks), model.teachers, model.actions)
+        logits = wanted @ self._taken.transpose(1, 2) / math.sqrt(size)
+        logits = logits + seen.table(fit, model.actions, -torch.inf).unsqueeze(1)
+        return logits.softmax(-1).view(len(state), len(self._masks), model.teachers, model.actions)
 
 
 def _only(see: Panoramas, sizes: InstructionSizes) -> Panoramas:
     """The panoramas without the features that the agent is not to see."""
-    shown = sizes.features.split(",")
-    return replace(
-        see,
-        captions=see.captions if "captions" in shown else None,
-        objects=see.objects if "objects" in shown else None,
-        rooms=see.rooms if "rooms" in shown else None,
-        images=see.images if "images" in shown else None,
-    )
+    parts = {"captions", "objects", "rooms", "images"}
+    hidden: dict[str, Any] = dict.fromkeys(parts.difference(sizes.features.split(",")))
+    return replace(see, **hidden)
 
 
 def _centred(glove: Tensor) -> Tensor:

@@ -35,22 +35,21 @@ def is_official(world: World) -> bool:
 
 def summary(world: World) -> dict[str, dict[str, float]]:
     """The figures of the graphs and of each split, by title."""
-    splits = {name: split_figures(world, split) for name, split in world.splits.items()}
-    return {GRAPHS: graph_figures(world), **splits}
+    return {GRAPHS: _graphs(world), **{name: _split(world, split) for name, split in world.splits.items()}}
 
 
 def differences(figures: dict[str, dict[str, float]]) -> list[str]:
     """Each published figure that is missing or another one, in words; for the official scans."""
-    told = []
+    differing = []
     for title, published in PUBLISHED.items():
         for name, value in published.items():
             found = figures.get(title, {}).get(name)
             if found is None or abs(found - value) > (ROUNDING if isinstance(value, float) else 0):
-                told.append(f"{title.replace('_', ' ')}: {name.replace('_', ' ')} {found}, not {value}")
-    return told
+                differing.append(f"{title}: {name} {found}, not {value}".replace("_", " "))
+    return differing
 
 
-def graph_figures(world: World) -> dict[str, float]:
+def _graphs(world: World) -> dict[str, float]:
     """Counts and means over viewpoints and undirected edges."""
     there = world.neighbours >= 0
     return {
@@ -64,7 +63,7 @@ def graph_figures(world: World) -> dict[str, float]:
     }
 
 
-def split_figures(world: World, split: Split) -> dict[str, float]:
+def _split(world: World, split: Split) -> dict[str, float]:
     """Counts, and means over paths; a split without goals has counts alone."""
     path = split.path[split.one_per_path()]
     counts: dict[str, float] = {
@@ -77,5 +76,5 @@ def split_figures(world: World, split: Split) -> dict[str, float]:
     here, there = path[:, :-1], path[:, 1:]
     edge = there >= 0
     metres = (world.position[there.clamp_min(0)] - world.position[here.clamp_min(0)]).double().norm(dim=-1) * edge
-    edges = edge.sum(1).double().mean()
-    return counts | {"edges_per_path": float(edges), "metres_per_path": float(metres.sum(1).mean())}
+    means = {"edges_per_path": edge.sum(1).double().mean(), "metres_per_path": metres.sum(1).mean()}
+    return counts | {name: float(mean) for name, mean in means.items()}

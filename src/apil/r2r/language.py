@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain
@@ -19,13 +18,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from apil.errors import ApilError
+from apil.r2r.graph import Arrays
 from apil.r2r.layout import Raw, Tell
 from apil.r2r.text import TOKENS, mirror_word, tokenize
 
@@ -157,9 +157,8 @@ class LanguageModel:
         parts = [[self.split(word) for word in text] for text in texts]
         pieces = [[begin, *chain.from_iterable(words), end][: self.most] for words in parts]
         for some in _batches([len(ids) for ids in pieces]):
-            width = max(len(pieces[number]) for number in some)
-            ids = torch.tensor([pieces[number] + [0] * (width - len(pieces[number])) for number in some])
-            present = torch.tensor([[at < len(pieces[number]) for at in range(width)] for number in some])
+            ids = pad_sequence([torch.tensor(pieces[number]) for number in some], batch_first=True)
+            present = torch.arange(ids.shape[1]) < torch.tensor([[len(pieces[number])] for number in some])
             rows = self.forward(ids, present)
             for place, number in enumerate(some):
                 yield number, _by_word(rows[place, 1 : len(pieces[number])], [len(word) for word in parts[number]])
@@ -184,34 +183,35 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
         yield some
 
 
-def reading_tables(raw: Raw, model: LanguageModel, tell: Tell) -> dict[str, NDArray[np.generic]]:
-    """The tables of `apil.types.Readings`; those of train are read in a mirror too, and the test split is not read."""
+def reading_tables(raw: Raw, model: LanguageModel, tell: Tell) -> Arrays:
+    """The tables of `Readings`; those of train are read in a mirror too, and the test split is not read."""
     texts: list[list[str]] = []
-    starts: dict[bool, list[int]] = {False: [], True: []}
-    """By mirrored or not: of each episode, the number of its text, or -1."""
+    starts: dict[str, list[int]] = {"start": [], "mirrored": []}
+    """Of each episode, the number of its text, or -1."""
     for split, paths in raw.splits.items():
-        for annotation in paths:
-            for instruction in annotation.instructions:
-                words = tokenize(instruction)[: TOKENS - 1]
-                for mirrored, wanted in ((False, split != "test"), (True, split == "train")):
-                    starts[mirrored].append(len(texts) if wanted else -1)
-                    if wanted:
-                        texts.append([mirror_word(word) for word in words] if mirrored else words)
+        wanted = {"start": split != "test", "mirrored": split == "train"}
+        for words in (tokenize(text)[: TOKENS - 1] for path in paths for text in path.instructions):
+            for name, numbers in starts.items():
+                numbers.append(len(texts) if wanted[name] else -1)
+                if wanted[name]:
+                    texts.append(words if name == "start" else [mirror_word(word) for word in words])
     rows: list[Tensor] = [torch.empty(0)] * len(texts)
-    with torch.inference_mode(), _all_processors():
-        tell("reading instructions", 0, len(texts))
-        middle, axes = main_directions([row for _, row in model.read(texts[::_SAMPLE])])
-        for done, (number, row) in enumerate(model.read(texts), start=1):
-            rows[number] = (row - middle) @ axes
-            tell("reading instructions", done, len(texts))
-    first = np.cumsum([0, *(len(row) for row in rows)])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    try:
+        with torch.inference_mode():
+            tell("reading instructions", 0, len(texts))
+            middle, axes = main_directions([row for _, row in model.read(texts[::_SAMPLE])])
+            for done, (number, row) in enumerate(model.read(texts), start=1):
+                rows[number] = (row - middle) @ axes
+                tell("reading instructions", done, len(texts))
+    finally:
+        torch.set_num_threads(threads)
+    # Text -1, which is none, begins at -1.
+    first = np.append(np.cumsum([0, *(len(row) for row in rows[:-1])]), -1)
     kept, scale = to_bytes(torch.cat(rows))
-    return {
-        "read_rows": kept.numpy(),
-        "read_scale": scale.numpy(),
-        "read_start": np.array([first[number] if number >= 0 else -1 for number in starts[False]]),
-        "read_mirrored": np.array([first[number] if number >= 0 else -1 for number in starts[True]]),
-    }
+    tables = {"read_rows": kept.numpy(), "read_scale": scale.numpy()}
+    return tables | {f"read_{name}": first[numbers] for name, numbers in starts.items()}
 
 
 def to_bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,13 +233,3 @@ def main_directions(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     axes = axes * axes.gather(0, axes.abs().argmax(0, keepdim=True)).sign()
     axes = axes.float()
     return middle, axes / (every @ axes).square().mean().sqrt().clamp_min(1e-6)
-
-
-@contextmanager
-def _all_processors() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(os.cpu_count() or 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -32,7 +32,8 @@ Optional; each folder that is there must cover every included viewpoint of every
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,15 +87,15 @@ class Annotation:
 
 @dataclass(frozen=True)
 class Sight:
-    """What can be seen from a viewpoint, by direction. A source that is missing leaves its field empty."""
+    """What can be seen from a viewpoint, by direction. Where a source is missing all 8 are empty."""
 
-    captions: tuple[Mapping[str, str], ...]
+    captions: Sequence[Mapping[str, str]]
     """8 of {"middle" | "down" | "top": caption}."""
-    summaries: tuple[str, ...]
+    summaries: Sequence[str]
     """8 sentences."""
-    boxes: tuple[Mapping[str, float], ...]
+    boxes: Sequence[Mapping[str, float]]
     """8 of {object name: area of its boxes in the views nearest to this direction}."""
-    nearby: tuple[Mapping[str, float], ...]
+    nearby: Sequence[Mapping[str, float]]
     """8 of {object name: metres}."""
 
 
@@ -121,11 +122,8 @@ def read_layout(source: Source, tell: Tell) -> Raw:
     """Reads everything; the first problem is an error that names the file, the item and the remedy."""
     names = _scan_names(source)
     graphs = {scan: _graph(source, f"connectivity/{scan}_connectivity.json") for scan in names}
-    splits = {
-        split: _annotations(source, split)
-        for split in SPLITS
-        if split in REQUIRED_SPLITS or f"annotations/R2R_{split}.json" in source
-    }
+    there = [split for split in SPLITS if split in REQUIRED_SPLITS or f"annotations/R2R_{split}.json" in source]
+    splits = {split: _annotations(source, split) for split in there}
     folders = tuple(folder for folder in (BLIP, SUMMARY, BOXES, LISTS) if source.under(folder))
     sights = {}
     for done, (scan, graph) in enumerate(graphs.items()):
@@ -148,10 +146,7 @@ def _scan_names(source: Source) -> list[str]:
     if "connectivity/scans.txt" in source:
         for scan in source.text("connectivity/scans.txt").split():
             if scan not in found:
-                raise ApilError(
-                    f"connectivity/{scan}{end} is missing in {source.folder}, but scans.txt lists scan '{scan}': "
-                    "copy or download the file again (docs/guide/r2r.md)."
-                )
+                raise source.bad(f"connectivity/{scan}{end}", f"it is missing, but scans.txt lists scan '{scan}'")
     if not found:
         raise ApilError(f"{source.folder} has no connectivity/*{end}: download the graphs (docs/guide/r2r.md).")
     return found
@@ -159,27 +154,22 @@ def _scan_names(source: Source) -> list[str]:
 
 def _graph(source: Source, file: str) -> Graph:
     entries = source.json(file, list)
-    try:
+    count = len(entries)
+    with source.reading(file, "an entry"):
         ids = [str(entry["image_id"]) for entry in entries]
-        pose = np.array([entry["pose"] for entry in entries], dtype=np.float64).reshape(len(entries), 16)
-        included = np.array([bool(entry["included"]) for entry in entries], dtype=bool)
-        unobstructed = np.array([entry["unobstructed"] for entry in entries], dtype=bool)
-        unobstructed = unobstructed.reshape(len(entries), len(entries))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise source.bad(file, f"an entry is not as expected ({_line(error)})") from error
-    twice = next((name for at, name in enumerate(ids) if name in ids[:at]), None)
-    if twice is not None:
-        raise source.bad(file, f"viewpoint {twice} is there twice")
-    kept = np.flatnonzero(included)
+        pose = np.array([entry["pose"] for entry in entries], dtype=np.float64).reshape(count, 16)
+        kept = np.flatnonzero([bool(entry["included"]) for entry in entries])
+        unobstructed = np.array([entry["unobstructed"] for entry in entries], dtype=bool).reshape(count, count)
+    if len(set(ids)) < count:
+        raise source.bad(file, f"viewpoint {Counter(ids).most_common(1)[0][0]} is there twice")
     position = pose[kept][:, [3, 7, 11]]
     edges = unobstructed[np.ix_(kept, kept)]
     viewpoints = tuple(ids[k] for k in kept)
-    odd = np.argwhere((edges != edges.T) | (edges & np.eye(len(kept), dtype=bool)))
-    if len(odd):
+    if len(odd := np.argwhere((edges != edges.T) | np.diag(np.diag(edges)))):
         a, b = (viewpoints[k] for k in odd[0])
         raise source.bad(file, f"the edge {a} to {b} is open one way only" if a != b else f"{a} has an edge to itself")
-    if not np.isfinite(position).all():
-        raise source.bad(file, f"viewpoint {viewpoints[int(np.argwhere(~np.isfinite(position))[0, 0])]} has no place")
+    if len(lost := np.argwhere(~np.isfinite(position))):
+        raise source.bad(file, f"viewpoint {viewpoints[lost[0, 0]]} has no place")
     return Graph(file, viewpoints, position, edges, frozenset(ids) - set(viewpoints))
 
 
@@ -187,7 +177,7 @@ def _annotations(source: Source, split: str) -> tuple[Annotation, ...]:
     file = f"annotations/R2R_{split}.json"
     found: dict[str, Annotation] = {}
     for entry in source.json(file, list):
-        try:
+        with source.reading(file, f"entry {len(found)}"):
             annotation = Annotation(
                 path_id=str(entry["path_id"]),
                 scan=str(entry["scan"]),
@@ -195,8 +185,6 @@ def _annotations(source: Source, split: str) -> tuple[Annotation, ...]:
                 heading=float(entry["heading"]),
                 instructions=tuple(map(str, entry["instructions"])),
             )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise source.bad(file, f"entry {len(found)} is not as expected ({_line(error)})") from error
         item = f"path {annotation.path_id}"
         if annotation.path_id in found:
             raise source.bad(file, f"{item} is there twice")
@@ -214,24 +202,22 @@ def _annotations(source: Source, split: str) -> tuple[Annotation, ...]:
 
 def _sights(source: Source, scan: str, graph: Graph, folders: Sequence[str]) -> tuple[Sight, ...]:
     """What the optional folders say of each viewpoint of a scan."""
-    parts: dict[str, list[Any]] = {}
-    for folder, parse in ((BLIP, _captions), (SUMMARY, _summaries), (BOXES, _boxes), (LISTS, _nearby)):
+    parts: list[list[Any]] = []
+    for folder, (parse, nothing) in _PARSERS.items():
         if folder not in folders:
-            parts[folder] = [()] * len(graph.viewpoints)
+            parts.append([[nothing] * DIRECTIONS] * len(graph.viewpoints))
             continue
         file = f"{folder}/{scan}.json"
         entries = source.json(file, dict)
-        check_covers(f"{file} in {source.folder}", graph.viewpoints, entries.keys())
-        parts[folder] = []
+        check_covers(f"{file} in {source.folder}", graph.viewpoints, entries)
+        parts.append([])
         for viewpoint in graph.viewpoints:
-            try:
-                parts[folder].append(parse(entries[viewpoint]))
-            except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
-                raise source.bad(file, f"viewpoint {viewpoint} is not as expected ({_line(error)})") from error
-    return tuple(map(Sight, parts[BLIP], parts[SUMMARY], parts[BOXES], parts[LISTS]))
+            with source.reading(file, f"viewpoint {viewpoint}"):
+                parts[-1].append(parse(entries[viewpoint]))
+    return tuple(map(Sight, *parts))
 
 
-def check_covers(what: str, viewpoints: Sequence[str], there: Any) -> None:
+def check_covers(what: str, viewpoints: Sequence[str], there: Container[str]) -> None:
     """Refuses a file that lacks viewpoints: names one, and how many."""
     lacking = [viewpoint for viewpoint in viewpoints if viewpoint not in there]
     if lacking:
@@ -247,28 +233,32 @@ def _eight(entry: Any) -> list[Any]:
     return entry
 
 
-def _captions(entry: Any) -> tuple[dict[str, str], ...]:
+def _captions(entry: Any) -> list[dict[str, str]]:
     lines = [[line.partition(":") for line in text.splitlines()] for text in _eight(entry)]
-    return tuple({row.strip(): caption.strip() for row, _, caption in direction} for direction in lines)
+    return [{row.strip(): caption.strip() for row, _, caption in direction} for direction in lines]
 
 
-def _summaries(entry: Any) -> tuple[str, ...]:
-    return tuple(map(str, _eight(entry)))
-
-
-def _boxes(entry: Any) -> tuple[dict[str, float], ...]:
+def _boxes(entry: Any) -> list[dict[str, float]]:
     """An object belongs to the direction nearest to the heading of each view that shows it."""
-    found: tuple[dict[str, float], ...] = tuple({} for _ in range(DIRECTIONS))
+    found: list[dict[str, float]] = [defaultdict(float) for _ in range(DIRECTIONS)]
     for thing in entry.values():
         name = str(thing["name"]).replace("#", " ").strip()
         for view, box in zip(thing["visible_pos"], thing["bbox2d"], strict=True):
-            area = found[direction_of_view(int(view))]
-            area[name] = area.get(name, 0.0) + float(box[2]) * float(box[3])
+            found[direction_of_view(int(view))][name] += float(box[2]) * float(box[3])
     return found
 
 
-def _nearby(entry: Any) -> tuple[dict[str, float], ...]:
-    return tuple({name.strip(): float(at["distance"]) for name, at in there.items()} for there in _eight(entry))
+def _nearby(entry: Any) -> list[dict[str, float]]:
+    return [{name.strip(): float(at["distance"]) for name, at in there.items()} for there in _eight(entry)]
+
+
+_PARSERS: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    BLIP: (_captions, {}),
+    SUMMARY: (lambda entry: [str(text) for text in _eight(entry)], ""),
+    BOXES: (_boxes, {}),
+    LISTS: (_nearby, {}),
+}
+"""By folder, in the order of the fields of `Sight`: what reads an entry, and what a direction has without it."""
 
 
 def direction_of_view(view: int) -> int:
@@ -289,16 +279,14 @@ def _rooms(source: Source, graphs: Mapping[str, Graph]) -> tuple[dict[str, tuple
     check_covers(f"{file} in {source.folder}, among scans,", list(graphs), entries)
     rooms = {}
     for scan, graph in graphs.items():
-        if not isinstance(entries[scan], dict):
-            raise source.bad(file, f"scan {scan} is not as expected (a dict of viewpoints)")
-        check_covers(f"{file} in {source.folder}, scan {scan},", graph.viewpoints, entries[scan])
-        try:
+        with source.reading(file, f"scan {scan}"):
+            if not isinstance(entries[scan], dict):
+                raise TypeError("a dict of viewpoints")
+            check_covers(f"{file} in {source.folder}, scan {scan},", graph.viewpoints, entries[scan])
             rooms[scan] = tuple(str(entries[scan][viewpoint][0]) for viewpoint in graph.viewpoints)
-        except (KeyError, TypeError, IndexError) as error:
-            raise source.bad(file, f"scan {scan} is not as expected ({_line(error)})") from error
-        strange = next((letter for letter in rooms[scan] if letter not in names), None)
-        if strange is not None:
-            raise source.bad(file, f"scan {scan} has the label '{strange}', which {names_file} does not name")
+        for letter in rooms[scan]:
+            if letter not in names:
+                raise source.bad(file, f"scan {scan} has the label '{letter}', which {names_file} does not name")
     return rooms, names
 
 
@@ -309,20 +297,10 @@ def _glove(source: Source) -> dict[str, NDArray[np.float32]]:
         return {}
     # One entry is ". .": a line is a word, whatever blanks it has.
     words = source.text(words_file).removesuffix("\n").split("\n")
-    try:
+    with source.reading(file, "the array"):
         rows = np.asarray(np.load(io.BytesIO(source.read(file)), allow_pickle=False), dtype=np.float32)
-    except (ValueError, OSError, EOFError) as error:
-        raise source.bad(file, f"it is not a whole array ({_line(error)})") from error
     if rows.ndim != 2 or len(rows) != len(words):
         raise source.bad(file, f"its shape {rows.shape} does not fit the {len(words)} lines of {words_file}")
-    odd = np.flatnonzero(~np.isfinite(rows).all(1))
-    if len(odd):
+    if len(odd := np.flatnonzero(~np.isfinite(rows).all(1))):
         raise source.bad(file, f"row {odd[0]}, of '{words[odd[0]]}', has a number that is not finite")
     return dict(zip(words, rows, strict=True))
-
-
-def _line(error: Exception) -> str:
-    """The first line of a message; a missing key is named."""
-    if isinstance(error, KeyError):
-        return f"no {error}"
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -52,24 +52,16 @@ def measure(world: World, walked: Tensor, annotated: Tensor, goal: Tensor, succe
     shortest = to_goal[:, 0]
     # A walk that starts at its goal and stays there is as short as can be.
     spl = success * torch.where(shortest > 0, shortest / torch.maximum(length, shortest).clamp_min(1e-9), 1.0)
-    return Trip(
-        success=success,
-        oracle_success=(to_goal.min(1).values <= success_distance).float(),
-        navigation_error=error,
-        spl=spl,
-        ndtw=_ndtw(world, walked, annotated, success_distance),
-        path_length=length,
-    )
+    oracle = (to_goal.min(1).values <= success_distance).float()
+    return Trip(success, oracle, error, spl, _ndtw(world, walked, annotated, success_distance), length)
 
 
 def _ndtw(world: World, walked: Tensor, annotated: Tensor, success_distance: float) -> Tensor:
     """Normalised dynamic time warping; the table is filled cell by cell for all walks at once."""
-    count, steps = walked.shape
-    reference = annotated.shape[1]
-    first, second = walked.clamp_min(0), annotated.clamp_min(0)
-    cost = world.distance(
-        first.unsqueeze(2).expand(-1, -1, reference), second.unsqueeze(1).expand(-1, steps, -1)
-    ).double()
+    (count, steps), reference = walked.shape, annotated.shape[1]
+    first = walked.clamp_min(0).unsqueeze(2).expand(-1, -1, reference)
+    second = annotated.clamp_min(0).unsqueeze(1).expand(-1, steps, -1)
+    cost = world.distance(first, second).double()
     table = torch.full((count, steps + 1, reference + 1), torch.inf, dtype=torch.float64)
     table[:, 0, 0] = 0.0
     for i in range(steps):

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+LEADING = 4
+"""Features of an observation before the flags of the exits: instruction, viewpoint, heading, last action."""
+
 
 @dataclass(frozen=True)
 class Readings:

@@ -7,7 +7,8 @@ import io
 import json
 import lzma
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,17 @@ class Source:
     def bad(self, name: str, why: str) -> ApilError:
         """The error for a file that cannot be used."""
         return ApilError(f"{name} in {self.folder}: {why}. Copy or download the file again (docs/guide/r2r.md).")
+
+    @contextmanager
+    def reading(self, name: str, item: str) -> Iterator[None]:
+        """Makes whatever goes wrong with a part of a file an error that names both."""
+        try:
+            yield
+        except ApilError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError) as error:
+            why = f"no {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+            raise self.bad(name, f"{item} is not as expected ({why or type(error).__name__})") from error
 
 
 def open_source(folder: Path) -> Source:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,17 +15,15 @@ from torch.nn import Module
 
 from apil.errors import ApilError
 from apil.r2r.houses_folder import default_houses
+from apil.r2r.options import R2RArguments
 from apil.r2r.oracle import STOP, reference_actions
-from apil.r2r.scenes import Panoramas
+from apil.r2r.scenes import LEADING, Panoramas
 from apil.r2r.text import mirror_words
 from apil.r2r.world import World
 from apil.rng import Draws
 from apil.types import ActionBox, Observation, Picture, Reference
 
 Reading = Literal["closer", "literal"]
-
-LEADING = 4
-"""Features of an observation before the flags of the exits: instruction, viewpoint, heading, last action."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +69,9 @@ class R2R:
         `held_out` scans of the train split, evenly spread, are kept out of training: the split 'held_out', for
         choosing hyperparameters.
         """
-        if reading not in ("closer", "literal"):
-            raise ApilError(f"reading is '{reading}': give closer or literal.")
-        if not 1 <= horizon <= 1000:
-            raise ApilError(f"horizon is {horizon}: give a number of steps from 1 to 1000.")
+        R2RArguments(horizon=horizon, reading=reading)
         self.data = data
-        self.world = World.open(data_path(data))
+        self.world = World.open(Path(data) if data else default_houses())
         if digest not in ("", self.world.digest):
             raise ApilError(
                 f"{data or 'The generated houses'} is not the data that the run was trained on: name that with --data."
@@ -123,28 +119,26 @@ class R2R:
         kept_out = scans[torch.arange(self._held_out) * len(scans) // self._held_out]
         return (torch.isin(scan, kept_out) == held_out).nonzero().squeeze(-1) + self._first("train")
 
+    def _with(self, **changes: Any) -> R2R:
+        """The same task with some attributes changed."""
+        other = copy(self)
+        other.__dict__.update(changes)
+        return other
+
     def on(self, episodes: Tensor) -> R2R:
         """The same task on just these episodes [n], in this order: `reset` then starts all of them."""
-        other = object.__new__(R2R)
-        other.__dict__.update(self.__dict__)
-        other._fixed = episodes
-        return other
+        return self._with(_fixed=episodes)
 
     def of_split(self, split: str) -> R2R:
         """The same task with the episodes of another split."""
-        other = object.__new__(R2R)
-        other.__dict__.update(self.__dict__)
-        other.split, other.episodes, other._fixed = split, self._numbers(split), None
-        return other
+        return self._with(split=split, episodes=self._numbers(split), _fixed=None)
 
     def shuffled(self) -> R2R:
         """The same task, but each episode of the split comes with the instruction of another one, half the split away:
         what remains is what an agent can do without language."""
-        other = object.__new__(R2R)
-        other.__dict__.update(self.__dict__)
-        other._reads = torch.arange(len(self._starts))
-        other._reads[self.episodes] = self.episodes.roll(len(self.episodes) // 2)
-        return other
+        reads = torch.arange(len(self.goals))
+        reads[self.episodes] = self.episodes.roll(len(self.episodes) // 2)
+        return self._with(_reads=reads)
 
     def reset(self, draws: Draws, episodes: int) -> Walk:
         """Episodes drawn from the split, each as likely as any other."""
@@ -158,24 +152,22 @@ class R2R:
 
     def start(self, episode: Tensor) -> Walk:
         """The first states of episodes [runs, n]."""
-        at = self._starts[episode]
+        at = self._every["start"][episode]
         visited = torch.full((*episode.shape, self.horizon + 1), -1)
         visited[..., 0] = at
         zero = torch.zeros_like(episode)
-        return Walk(episode, at, self._headings[episode], zero, zero - 1, visited, zero, zero.bool())
+        return Walk(episode, at, self._every["heading"][episode], zero, zero - 1, visited, zero, zero.bool())
 
     @cached_property
-    def _starts(self) -> Tensor:
-        return torch.cat([split.start for split in self.world.splits.values()])
+    def _every(self) -> dict[str, Tensor]:
+        """Tables of all episodes, split after split; see `Split`."""
+        splits, names = self.world.splits.values(), ("start", "heading", "goal", "tokens")
+        return {name: torch.cat([getattr(split, name) for split in splits]) for name in names}
 
-    @cached_property
-    def _headings(self) -> Tensor:
-        return torch.cat([split.heading for split in self.world.splits.values()])
-
-    @cached_property
+    @property
     def goals(self) -> Tensor:
         """[all episodes] long: the goal of each; -1 where it is not public."""
-        return torch.cat([split.goal for split in self.world.splits.values()])
+        return self._every["goal"]
 
     @cached_property
     def paths(self) -> Tensor:
@@ -189,7 +181,7 @@ class R2R:
         """What there is to see at each viewpoint and to read in each episode; no neighbours, no goals, no distances."""
         world = self.world
         return Panoramas(
-            tokens=torch.cat([split.tokens for split in world.splits.values()]),
+            tokens=self._every["tokens"],
             words=len(world.vocabulary),
             mirrored=torch.tensor(mirror_words(world.vocabulary)),
             read=world.read,
@@ -260,11 +252,7 @@ class R2R:
 
     def name_of(self, episode: int) -> str:
         """An episode as 'split path_k'."""
-        for name, split in self.world.splits.items():
-            if episode < len(split.start):
-                return f"{name} {split.names[episode]}"
-            episode -= len(split.start)
-        raise IndexError
+        return [f"{split} {name}" for split, own in self.world.splits.items() for name in own.names][episode]
 
     def instruction(self, episode: int) -> str:
         """The words of an episode's instruction, as the agent reads them."""
@@ -272,34 +260,18 @@ class R2R:
         return " ".join(self.world.vocabulary[int(word)] for word in tokens[tokens > 2])
 
     def picture(self, state: Walk, run: int, episode: int) -> Picture:
-        """The neighbourhood from above, 15 x 31 cells of half a metre: 'A' agent, 'G' goal, 'o' exits, '.' nothing."""
-        return top_view(self.world, int(state.at[run, episode]), int(self.goals[state.episode[run, episode]]))
+        """The neighbourhood from above, 15 x 31 cells of half a metre, north up: 'A' agent, 'G' goal, 'o' exits, '.'
+        nothing. What lies outside is drawn at the border."""
+        at, goal = int(state.at[run, episode]), int(self.goals[state.episode[run, episode]])
+        exits = [place for place in self.world.neighbours[at].tolist() if place >= 0]
+        board = [["."] * 31 for _ in range(15)]
+        for place, mark in (*((place, "o") for place in exits), (goal, "G"), (at, "A")):
+            east, north = (self.world.position[place] - self.world.position[at])[:2].tolist()
+            board[min(max(7 - round(north / 0.5), 0), 14)][min(max(15 + round(east / 0.5), 0), 30)] = mark
+        return Picture(tuple("".join(row) for row in board))
 
     def contested(self) -> Observation:
         """The first 200 starts of the split at which several reference actions lead on."""
         state = self.start(self.episodes.unsqueeze(0))
         several = (self.reference(state).count[0] > 1).nonzero().flatten()[:200]
         return self.observe(self.start(self.episodes[several].unsqueeze(0)))
-
-
-def top_view(world: World, at: int, goal: int, *, rows: int = 15, columns: int = 31) -> Picture:
-    """A board of cells around a viewpoint, north up; what lies outside is drawn at the border."""
-    board = [["."] * columns for _ in range(rows)]
-
-    def put(viewpoint: int, mark: str) -> None:
-        east, north = (world.position[viewpoint] - world.position[at])[:2].tolist()
-        row = min(max(rows // 2 - round(north / 0.5), 0), rows - 1)
-        column = min(max(columns // 2 + round(east / 0.5), 0), columns - 1)
-        board[row][column] = mark
-
-    for exit_to in world.neighbours[at].tolist():
-        if exit_to >= 0:
-            put(exit_to, "o")
-    put(goal, "G")
-    put(at, "A")
-    return Picture(tuple("".join(row) for row in board))
-
-
-def data_path(data: str) -> Path:
-    """The compiled data: as given, or generated houses, made on first use."""
-    return Path(data) if data else default_houses()

@@ -19,34 +19,40 @@ from apil.rng import Streams
 Weights = Mapping[str, Tensor]
 """Named weights of one run, without the runs axis."""
 Drop = Callable[[Tensor], Tensor]
-"""Dropout of a branch; the identity while acting."""
+"""Dropout of a branch."""
 
 
-def linear_parameters(streams: Streams, name: str, inputs: int, outputs: int, *, bias: bool = True) -> Parameters:
-    """Uniform in ±1/sqrt(fan in), torch's default for a linear layer."""
-    bound = 1.0 / math.sqrt(inputs)
-    made = {f"{name}.w": initial_uniform(streams, f"{name}.w", (outputs, inputs), bound)}
-    if bias:
-        made[f"{name}.b"] = initial_uniform(streams, f"{name}.b", (outputs,), bound)
+def same(branch: Tensor) -> Tensor:
+    """No dropout, as while acting."""
+    return branch
+
+
+def linear_parameters(streams: Streams, sizes: Mapping[str, tuple[int, int]], bias: bool = True) -> Parameters:
+    """Linear layers by name, each from (inputs, outputs): uniform in ±1/sqrt(fan in), torch's default."""
+    made = {}
+    for name, (inputs, outputs) in sizes.items():
+        bound = 1.0 / math.sqrt(inputs)
+        made[f"{name}.w"] = initial_uniform(streams, f"{name}.w", (outputs, inputs), bound)
+        if bias:
+            made[f"{name}.b"] = initial_uniform(streams, f"{name}.b", (outputs,), bound)
     return made
 
 
-def norm_parameters(runs: int, name: str, size: int) -> Parameters:
-    """A layer norm that begins as one without scale and shift."""
-    return {f"{name}.w": torch.ones(runs, size), f"{name}.b": torch.zeros(runs, size)}
+def norm_parameters(name: str, size: int) -> Parameters:
+    """A layer norm of one run that begins as one without scale and shift."""
+    return {f"{name}.w": torch.ones(1, size), f"{name}.b": torch.zeros(1, size)}
 
 
 def attention_parameters(streams: Streams, name: str, size: int) -> Parameters:
     """Projections of queries, of keys and values in one, and of the outcome."""
-    made = linear_parameters(streams, f"{name}.q", size, size)
-    made |= linear_parameters(streams, f"{name}.kv", size, 2 * size)
-    return made | linear_parameters(streams, f"{name}.o", size, size)
+    return linear_parameters(
+        streams, {f"{name}.q": (size, size), f"{name}.kv": (size, 2 * size), f"{name}.o": (size, size)}
+    )
 
 
-def feed_forward_parameters(streams: Streams, name: str, size: int, factor: int = 2) -> Parameters:
+def feed_forward_parameters(streams: Streams, name: str, size: int) -> Parameters:
     """Two layers with a rectifier between."""
-    made = linear_parameters(streams, f"{name}.1", size, factor * size)
-    return made | linear_parameters(streams, f"{name}.2", factor * size, size)
+    return linear_parameters(streams, {f"{name}.1": (size, 2 * size), f"{name}.2": (2 * size, size)})
 
 
 def affine(weights: Weights, name: str, rows: Tensor) -> Tensor:
@@ -105,7 +111,7 @@ def packed_keys_values(
     return heads_of(keys, heads).contiguous(), heads_of(values, heads).contiguous()
 
 
-def encode(weights: Weights, name: str, rows: Tensor, packing: Packing, heads: int, drop: Drop) -> Tensor:
+def encode(weights: Weights, name: str, rows: Tensor, packing: Packing, heads: int, drop: Drop = same) -> Tensor:
     """One encoder layer, norms first: packed rows attend to all rows of their own sequence."""
     inner = norm(weights, f"{name}.n1", rows)
     queries = heads_of(packing.pad(affine(weights, f"{name}.a.q", inner)), heads)
@@ -118,17 +124,13 @@ def encode(weights: Weights, name: str, rows: Tensor, packing: Packing, heads: i
 
 def encoder_parameters(streams: Streams, name: str, size: int) -> Parameters:
     """Weights of `encode`."""
-    runs = len(streams.seeds)
-    made = norm_parameters(runs, f"{name}.n1", size) | attention_parameters(streams, f"{name}.a", size)
-    made |= norm_parameters(runs, f"{name}.n2", size)
-    return made | feed_forward_parameters(streams, f"{name}.f", size)
+    made = norm_parameters(f"{name}.n1", size) | attention_parameters(streams, f"{name}.a", size)
+    return made | norm_parameters(f"{name}.n2", size) | feed_forward_parameters(streams, f"{name}.f", size)
 
 
 def decoder_parameters(streams: Streams, name: str, size: int) -> Parameters:
     """Weights of `decode`."""
-    runs = len(streams.seeds)
-    made = encoder_parameters(streams, name, size)
-    made |= norm_parameters(runs, f"{name}.n3", size)
+    made = encoder_parameters(streams, name, size) | norm_parameters(f"{name}.n3", size)
     return made | attention_parameters(streams, f"{name}.c", size)
 
 
@@ -144,11 +146,8 @@ def attend_to(weights: Weights, name: str, rows: Tensor, table: Tensor, bias: Te
     queries = affine(weights, f"{name}.q", rows).view(count * asking, heads, -1).transpose(0, 1)
     # Weights are the fewest numbers to scale.
     queries = torch.bmm(queries, of_keys / math.sqrt(size // heads)).transpose(0, 1)
-    picked = (
-        pick(queries.reshape(count, asking * heads, size), table, table, bias)
-        .view(count * asking, heads, size)
-        .transpose(0, 1)
-    )
+    picked = pick(queries.reshape(count, asking * heads, size), table, table, bias)
+    picked = picked.view(count * asking, heads, size).transpose(0, 1)
     mixed = torch.bmm(picked, of_values.mT).transpose(0, 1).reshape(count, asking, size)
     return affine(weights, f"{name}.o", mixed + weights[f"{name}.kv.b"][size:])
 
@@ -168,7 +167,7 @@ def decode(
     text: Tensor,
     text_bias: Tensor,
     heads: int,
-    drop: Drop,
+    drop: Drop = same,
 ) -> tuple[Tensor, Tensor]:
     """One decoder layer, norms first: [n, steps, d] attends to the steps so far, then to the text [n, L, d].
 
