@@ -14,6 +14,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from apil.errors import ApilError
+from apil.files import write_bytes
 from apil.r2r.features import glove_table, instruction_counts, room_table, seen_words, sight_counts, sight_tables
 from apil.r2r.graph import Arrays, graph_tables, padded
 from apil.r2r.images import image_table
@@ -22,7 +23,6 @@ from apil.r2r.layout import BLIP, BOXES, LISTS, SUMMARY, Annotation, Graph, Raw,
 from apil.r2r.sources import Source, open_source
 from apil.r2r.text import TOKENS, encode, tokenize, vocabulary
 from apil.r2r.world import FILE, METADATA, SCHEMA
-from apil.runs.files import write_bytes
 
 
 def compile_world(
