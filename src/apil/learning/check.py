@@ -85,7 +85,7 @@ def _check_attributes(teacher: Any, problems: Problems) -> None:
     sound = len(costs) == len(members) and all(0 <= cost < math.inf for cost in costs)
     problems.expect(sound, f"costs is {list(costs)}, expected a number from 0 up for each of {len(members)} members")
     problems.expect(callable(getattr(teacher, "begin", None)), "it has no method begin")
-    if problems.listed():
+    if problems.found:
         raise GivenUp
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
@@ -37,19 +37,14 @@ def frames(agents: Agents, episodes: int, first: int | None = None) -> list[Fram
 
     Their numbers start at `first`; if that is not given, those with questions among the first 20 come first.
     """
-    if first is not None:
-        return [frame for number in range(first, first + episodes) for frame in _episode(agents, number)]
-    found: list[list[Frame]] = []
-    for number in range(max(_TRIED, episodes)):
-        found.append(_episode(agents, number))
-        if sum(_has_question(frames) for frames in found) == episodes:
+    chosen: list[list[Frame]] = []
+    spare: list[list[Frame]] = []
+    for number in itertools.count(first or 0):
+        made = _episode(agents, number)
+        (chosen if first is not None or any(frame.asked for frame in made) else spare).append(made)
+        if len(chosen) == episodes or len(chosen + spare) == max(_TRIED, episodes):
             break
-    chosen = sorted(found, key=lambda frames: not _has_question(frames))[:episodes]
-    return [frame for frames in chosen for frame in frames]
-
-
-def _has_question(frames: Sequence[Frame]) -> bool:
-    return any(frame.asked for frame in frames)
+    return [frame for made in (chosen + spare)[:episodes] for frame in made]
 
 
 def _episode(agents: Agents, episode: int) -> list[Frame]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from torch import Tensor
 
@@ -54,8 +54,7 @@ def require_teacher(teacher: Any) -> Teacher:
             f"{str(teacher)[:60]!r} is no teacher: put scripts and policies into a team, for example "
             "apil.teachers.Team({'anna': script})."
         )
-    found: Teacher = teacher
-    return found
+    return cast(Teacher, teacher)
 
 
 def told_end(session: Session, distance: Tensor) -> Tensor:
