@@ -1,9 +1,8 @@
 """Names for parts: what `apil list`, `apil train` and `apil study` know.
 
-A part is registered as its factory, or as "module:attribute", so that listing imports nothing heavy. Parts of other
-packages come in by entry points, which are read when a name is first looked for, and by the modules that the
-environment variable APIL_PLUGINS names (separated by commas; a module's name, or the path of a .py file), which are
-imported then. Worker processes inherit the variable.
+A part is registered as its factory, or as "module:attribute", so that listing imports nothing heavy. When a name is
+first looked for, the entry points of other packages are read, and the modules are imported that APIL_PLUGINS names
+(separated by commas; a module's name, or the path of a .py file). Worker processes inherit the variable.
 """
 
 from __future__ import annotations
@@ -47,10 +46,8 @@ class Registry:
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         """`group` is that of the entry points of this kind; a part there is "module:attribute" of its factory."""
-        self.kind = kind
-        self._group = group
+        self.kind, self._group = kind, group
         self._entries: dict[str, Entry] = {}
-        self._complete = group is None
 
     def register(self, name: str, target: Target, summary: str, *, own: bool = False, **traits: Any) -> None:
         """Adds a part; a name can be taken once (a factory that comes again by the same import is the same part)."""
@@ -117,11 +114,10 @@ class Registry:
         return getattr(self.load(name), trait, default) if entry.own else default
 
     def _load_plugins(self) -> None:
-        if self._complete:
+        if self._group is None:
             return
-        self._complete = True  # first: a plugin that looks names up while it is imported must not start over
-        assert self._group is not None
-        for point in entry_points(group=self._group):
+        points, self._group = entry_points(group=self._group), None  # first: a plugin may look names up itself
+        for point in points:
             package = point.dist.name if point.dist is not None else "another package"
             self.register(point.name, point.value, f"of {package} ({point.value})", own=True)
         import_plugins()

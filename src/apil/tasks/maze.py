@@ -112,8 +112,6 @@ def _features(size: int) -> tuple[Tensor, Tensor]:
 
 def _dig(size: int, walls: int, seed: int) -> Tensor:
     """[size, size] bool, true where free: `walls` cells filled one by one, never cutting the free cells apart."""
-    if not 0 <= walls <= size * size - 2:
-        raise ApilError(f"A {size} x {size} maze has no room for {walls} walls, a start and a goal: use fewer.")
     order = Streams([seed]).draws("walls", 0).uniform(size * size)[0].argsort()
     free = torch.ones(size * size, dtype=torch.bool)
     for cell in order.tolist():
@@ -122,6 +120,6 @@ def _dig(size: int, walls: int, seed: int) -> Tensor:
         free[cell] = False
         if label(free.view(size, size))[1] > 1:
             free[cell] = True
-    if int((~free).sum()) != walls:
-        raise ApilError(f"A {size} x {size} maze has no room for {walls} walls: use fewer.")
+    if int((~free).sum()) != walls or walls > size * size - 2:
+        raise ApilError(f"A {size} x {size} maze has no room for {walls} walls, a start and a goal: use fewer.")
     return free.view(size, size)
