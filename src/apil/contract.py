@@ -25,12 +25,13 @@ class Problems:
     """What is wrong with a part. Of problems that differ in their numbers alone, the first is kept."""
 
     def __init__(self) -> None:
-        self._found: dict[str, str] = {}
+        self.found: dict[str, str] = {}
+        """Messages, by their words without the numbers."""
 
     def expect(self, good: bool | Tensor, otherwise: str) -> bool:
         """Notes a problem where something is not good; returns whether it is."""
         if not good:
-            self._found.setdefault(re.sub(r"[\d.]+", "#", otherwise), otherwise)
+            self.found.setdefault(re.sub(r"[\d.]+", "#", otherwise), otherwise)
         return bool(good)
 
     def require(self, good: bool | Tensor, otherwise: str) -> None:
@@ -46,10 +47,6 @@ class Problems:
             self.expect(False, f"{what} raised {in_one_line(error)}")
             raise GivenUp from error
 
-    def listed(self) -> list[str]:
-        """All of them, in the order in which they were found."""
-        return list(self._found.values())
-
 
 @contextmanager
 def problems_of(part: str, remedy: str) -> Iterator[Problems]:
@@ -62,10 +59,9 @@ def problems_of(part: str, remedy: str) -> Iterator[Problems]:
         yield problems
     untouched = global_random_state() == before
     problems.expect(untouched, f"it touches global random state (torch, numpy.random or random): {remedy}")
-    found = problems.listed()
-    if found:
-        listed = "; ".join(f"({n}) {text}" for n, text in enumerate(found, 1))
-        raise ApilError(f"{part} has {len(found)} problem{'s' if len(found) > 1 else ''}: {listed}.")
+    if problems.found:
+        listed = "; ".join(f"({n}) {text}" for n, text in enumerate(problems.found.values(), 1))
+        raise ApilError(f"{part} has {len(problems.found)} problem{'s' * (len(problems.found) > 1)}: {listed}.")
 
 
 def global_random_state() -> tuple[Any, ...]:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-from apil.errors import ApilError, unknown_name
+from apil.errors import ApilError, in_one_line, unknown_name
 
 PLUGINS = "APIL_PLUGINS"
 """The environment variable that names modules to import, which register their parts."""
@@ -46,10 +47,8 @@ class Registry:
 
     def __init__(self, kind: str, group: str | None = None) -> None:
         """`group` is that of the entry points of this kind; a part there is "module:attribute" of its factory."""
-        self.kind = kind
-        self._group = group
+        self.kind, self._group = kind, group
         self._entries: dict[str, Entry] = {}
-        self._complete = group is None
 
     def register(self, name: str, target: Target, summary: str, *, own: bool = False, **traits: Any) -> None:
         """Adds a part; a name can be taken once (a factory that comes again by the same import is the same part)."""
@@ -59,7 +58,7 @@ class Registry:
             raise ApilError(
                 f"The {self.kind} '{name}' is registered with {target!r:.60}: give a factory, or 'module:attribute'."
             )
-        if name in self._entries and not _same(self._entries[name].target, target):
+        if name in self._entries and _place(self._entries[name].target) != _place(target):
             raise ApilError(f"The {self.kind} '{name}' is registered already: choose another name.")
         self._entries[name] = Entry(name, summary, target, own, traits)
 
@@ -91,22 +90,22 @@ class Registry:
 
     def load(self, name: str) -> Any:
         """The factory behind a name."""
-        target = self.entry(name).target
-        return self._import(name, target) if isinstance(target, str) else target
-
-    def _import(self, name: str, target: str) -> Any:
-        module, _, attribute = target.partition(":")
-        try:
-            return getattr(importlib.import_module(module), attribute)
-        except (ImportError, AttributeError) as error:
-            if not self.entry(name).own:
-                raise
-            raise ApilError(f"The {self.kind} '{name}' cannot be loaded from '{target}': {_line(error)}.") from error
+        return self._resolved(name, self.entry(name).target)
 
     def facet(self, name: str, facet: str) -> Any:
         """A part that comes with this one, registered as itself or as "module:attribute"; None where there is none."""
-        target = self.entry(name).traits.get(facet)
-        return self._import(name, target) if isinstance(target, str) else target
+        return self._resolved(name, self.entry(name).traits.get(facet))
+
+    def _resolved(self, name: str, target: Any) -> Any:
+        if not isinstance(target, str):
+            return target
+        try:
+            return resolve_name(target)
+        except (ImportError, AttributeError, ValueError) as error:
+            if not self.entry(name).own:
+                raise
+            why = in_one_line(error)
+            raise ApilError(f"The {self.kind} '{name}' cannot be loaded from '{target}': {why}.") from error
 
     def trait(self, name: str, trait: str, default: Any) -> Any:
         """A trait of a part: as registered, else the attribute of its factory, else the default."""
@@ -116,11 +115,10 @@ class Registry:
         return getattr(self.load(name), trait, default) if entry.own else default
 
     def _load_plugins(self) -> None:
-        if self._complete:
+        if self._group is None:
             return
-        self._complete = True  # first: a plugin that looks names up while it is imported must not start over
-        assert self._group is not None
-        for point in entry_points(group=self._group):
+        points, self._group = entry_points(group=self._group), None  # first: a plugin may look names up itself
+        for point in points:
             package = point.dist.name if point.dist is not None else "another package"
             self.register(point.name, point.value, f"of {package} ({point.value})", own=True)
         import_plugins()
@@ -143,7 +141,7 @@ def import_plugins() -> None:
         except ApilError:
             raise
         except Exception as error:
-            raise ApilError(f"{source} names '{plugin}', which cannot be imported: {_line(error)}.") from error
+            raise ApilError(f"{source} names '{plugin}', which cannot be imported: {in_one_line(error)}.") from error
 
 
 def _import(plugin: str) -> None:
@@ -159,19 +157,10 @@ def _import(plugin: str) -> None:
     spec.loader.exec_module(module)
 
 
-def _same(one: Target, other: Target) -> bool:
-    """Whether two targets are the same piece of code; a script's is imported anew in every worker process."""
-    if isinstance(one, str) or isinstance(other, str):
-        return one == other
-    place = [getattr(target, "__code__", None) or getattr(target, "__qualname__", target) for target in (one, other)]
-    return one is other or (place[0] == place[1] and _file(one) == _file(other))
-
-
-def _file(target: Callable[..., Any]) -> str | None:
+def _place(target: Target) -> Any:
+    """Where a factory is written, to know it again: a script is imported once more in every worker process."""
+    if isinstance(target, str):
+        return target
     module = sys.modules.get(getattr(target, "__module__", ""))
-    return getattr(module, "__file__", None)
-
-
-def _line(error: Exception) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    code = getattr(target, "__code__", None) or getattr(target, "__qualname__", target)
+    return getattr(module, "__file__", None), code

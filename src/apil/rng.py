@@ -111,9 +111,7 @@ def generator(word: np.uint64 | int) -> np.random.Generator:
 
 
 def race(probabilities: Tensor, arrival: Tensor) -> Tensor:
-    """Samples an index of the last axis with the given probabilities from exponential arrival times.
-
-    The first to arrive at speed p_i wins with probability p_i; an index with p_i = 0 never wins, whatever the
-    rounding.
+    """Samples an index of the last axis from exponential arrival times: the first to arrive at speed p_i wins with
+    probability p_i. An index with p_i = 0 never wins, whatever the rounding.
     """
     return (probabilities / arrival).argmax(-1)

@@ -1,12 +1,10 @@
 """The records that travel between the rooms.
 
-Shapes: every tensor leads with `runs` (the stack, 1 for a run alone) and `episodes` (the batch of a run).
-`A` actions, `K` teachers, `T` time steps, `F` observed features, `S` numbers in a state vector (F = S where the
-observation is the state).
+Shapes: every tensor leads with `runs` (the stack, 1 for a run alone) and `episodes` (the batch of a run). `A` actions,
+`K` teachers, `T` time steps, `F` observed features, `S` numbers in a state vector (F = S where they are the same).
 
-Actions are discrete, one long index each, or continuous: a vector of `n` floats inside an `ActionBox`. Continuous ones
-have `[n]` behind `[runs, episodes]`, in the units of the task, and A = n. What the learner reckons with is scaled to
--1 to 1 (`ActionBox.scaled`), so that variances and errors have no unit and compare between tasks.
+Actions are discrete, one long index each, or continuous: `[n]` floats behind `[runs, episodes]`, inside an `ActionBox`
+and in the units of the task; then A = n. The learner sees them scaled to -1 to 1: variances and errors have no unit.
 """
 
 from __future__ import annotations
@@ -45,8 +43,7 @@ class ActionBox:
 class Situations(Protocol):
     """The episodes of a step as their environment knows them, for teachers that need more than tensors.
 
-    It shows the step at hand, and only until the next step is taken. `run` and `episode` are places in the tensors of
-    the same step.
+    Only until the next step is taken. `run` and `episode` are places in the tensors of the same step.
     """
 
     def observation(self, run: int, episode: int) -> Any:
@@ -56,10 +53,7 @@ class Situations(Protocol):
         """The environment of the episode, to look at, not to step; an `ApilError` where another process has it."""
 
     def action(self, action: Any) -> Tensor:
-        """An element of the environment's action space as the learner has it: [] long or [n] float.
-
-        An `ApilError` that shows the value and the space where it is none.
-        """
+        """An element of the environment's action space as the learner has it: [] long or [n] float; else an error."""
 
     def of_runs(self, runs: slice | Tensor) -> Situations:
         """Those of some runs only."""
@@ -72,8 +66,7 @@ class Observation:
     features: Tensor
     """[runs, episodes, F] float: the state itself where it is a vector, else what the model's state encoder reads."""
     valid: Tensor
-    """[runs, episodes, A] bool: actions that can be taken here; at least one. All of them where actions are continuous.
-    """
+    """[runs, episodes, A] bool: actions that can be taken here, at least one; all where actions are continuous."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +86,8 @@ class Reference:
     """What a simulated teacher may know of a state: the task's oracle."""
 
     actions: Tensor
-    """[runs, episodes, A] long: the ordered reference actions; positions from `count` on mean nothing. A task that
-    knows none has [runs, episodes, 0]: its teachers are people's code, or people."""
+    """[runs, episodes, A] long, or [runs, episodes, 0] in a task that knows none: the ordered reference actions;
+    positions from `count` on mean nothing."""
     count: Tensor
     """[runs, episodes] long, 1 to A: how many reference actions there are; 0 in a task that knows none."""
     distance: Tensor
@@ -119,10 +112,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """The decomposition; in bits for discrete actions, for continuous ones as variance of the scaled action, summed
-    over its n numbers.
+    """behavioral = intrinsic + extrinsic and total = behavioral + model, up to rounding.
 
-    behavioral = intrinsic + extrinsic and total = behavioral + model, up to rounding.
+    In bits for discrete actions; for continuous ones the variance of the scaled action, summed over its n numbers.
     """
 
     total: Tensor
@@ -153,8 +145,7 @@ class Belief:
     drawn: Tensor | None = None
     """[runs, episodes, n] float: an action of the task drawn from the mean policy, where actions are continuous."""
     of_model: Tensor | None = None
-    """[runs, episodes, N2, A or n]: the mean policy (or mean scaled action) of each of the N2 models, an ensemble; None
-    where a model tells none."""
+    """[runs, episodes, N2, A or n]: the mean policy (or mean scaled action) of each of the N2 models, if known."""
 
 
 @dataclass(frozen=True)

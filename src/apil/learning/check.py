@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,14 +19,12 @@ from apil.teachers.protocol import Session, Teacher, costs_of, may_miss_distance
 from apil.types import Answer, Observation, Reference
 
 
-@dataclass
-class _Lesson:
-    """What was asked and answered on a walk, step by step."""
+class _Step(NamedTuple):
+    """What was asked, answered and done at a step of a walk."""
 
-    asked: list[Tensor] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
-    actions: list[Tensor] = field(default_factory=list)
-    """Those that were taken."""
+    asked: Tensor
+    answer: Answer
+    action: Tensor
 
 
 class _Once:
@@ -85,7 +82,7 @@ def _check_attributes(teacher: Any, problems: Problems) -> None:
     sound = len(costs) == len(members) and all(0 <= cost < math.inf for cost in costs)
     problems.expect(sound, f"costs is {list(costs)}, expected a number from 0 up for each of {len(members)} members")
     problems.expect(callable(getattr(teacher, "begin", None)), "it has no method begin")
-    if problems.listed():
+    if problems.found:
         raise GivenUp
 
 
@@ -93,20 +90,18 @@ def _check_lessons(teacher: Teacher, task: Task[Any], problems: Problems) -> Non
     half = Streams(SEEDS).draws("check/half", 0).uniform(task.horizon, EPISODES) < 0.5
     everywhere = torch.ones_like(half)
     first = _lesson(teacher, task, problems, SEEDS, everywhere)
-    questions = sum(int(asked.sum()) for asked in first.asked)
-    problems.require(
-        any(_given(answer).any() for answer in first.answers), f"it answered none of {questions} questions"
-    )
-    again = _lesson(teacher, task, problems, SEEDS, everywhere, first.actions)
-    some = _lesson(teacher, task, problems, SEEDS, half, first.actions)
-    alone = _lesson(teacher, task, problems, SEEDS[1:], everywhere[1:], [action[1:] for action in first.actions])
-    for t, answer in enumerate(first.answers):
-        repeated = _same(answer, again.answers[t], first.asked[t])
-        problems.require(repeated, f"its answers at step {t} are not the same with the same draws")
-        separate = _same(answer, some.answers[t], some.asked[t])
-        problems.require(separate, f"its answers at step {t} depend on which other questions were asked")
-        own = _same(take(answer, slice(1, None)), alone.answers[t], alone.asked[t])
-        problems.require(own, f"its answers at step {t} to a run are not the same alone as beside another run")
+    questions = sum(int(step.asked.sum()) for step in first)
+    problems.require(any(_given(step.answer).any() for step in first), f"it answered none of {questions} questions")
+    actions = [step.action for step in first]
+    again = _lesson(teacher, task, problems, SEEDS, everywhere, actions)
+    some = _lesson(teacher, task, problems, SEEDS, half, actions)
+    alone = _lesson(teacher, task, problems, SEEDS[1:], everywhere[1:], [action[1:] for action in actions])
+    for t, step in enumerate(first):
+        its = f"its answers at step {t}"
+        second = take(step.answer, slice(1, None))
+        problems.require(_same(step.answer, again[t]), f"{its} are not the same with the same draws")
+        problems.require(_same(step.answer, some[t]), f"{its} depend on which other questions were asked")
+        problems.require(_same(second, alone[t]), f"{its} to a run are not the same alone as beside another run")
 
 
 def _lesson(
@@ -116,29 +111,30 @@ def _lesson(
     seeds: tuple[int, ...],
     ask: Tensor,
     actions: list[Tensor] | None = None,
-) -> _Lesson:
+) -> list[_Step]:
     """Asks where `ask` [runs, T, episodes] along a walk: by the answers where there are some, or by given actions."""
-    streams, lesson = Streams(seeds), _Lesson()
+    steps: list[_Step] = []
+    streams = Streams(seeds)
     session = problems.attempt("begin", teacher.begin, streams.draws("teacher", 0), EPISODES, task.horizon)
     group: Group[Session] = Group(slice(0, len(seeds)), streams, _Once(session), "+".join(teacher.members))
     chance = streams.draws("check/action", 0)
     state = task.reset(streams.draws("task", 0), EPISODES)
     for t in range(task.horizon):
         seen, asked = task.observe(state), ask[:, t] & ~task.done(state)
-        lesson.asked.append(asked)
-        lesson.answers.append(_answered(problems, group, task, state, asked, t))
+        answer = _answered(problems, group, task, state, asked, t)
         own = random_action(task, seen, chance)
-        given = asked & _given(lesson.answers[-1])
+        given = asked & _given(answer)
         follow = given if task.box is None else given.unsqueeze(-1)
-        lesson.actions.append(torch.where(follow, lesson.answers[-1].action, own) if actions is None else actions[t])
-        state = task.step(state, lesson.actions[-1])
+        action = torch.where(follow, answer.action, own) if actions is None else actions[t]
+        steps.append(_Step(asked, answer, action))
+        state = task.step(state, action)
     try:
         Guard().final([group], task.distance(state))
     except ApilError as error:
         problems.expect(False, str(error).rpartition(": ")[0])
     except Exception as error:
         problems.expect(False, f"final raised {in_one_line(error)}")
-    return lesson
+    return steps
 
 
 def _answered(problems: Problems, group: Group[Session], task: Task[Any], state: Any, asked: Tensor, t: int) -> Answer:
@@ -157,9 +153,9 @@ def _given(answer: Answer) -> Tensor:
     return answer.given
 
 
-def _same(one: Answer, two: Answer, asked: Tensor) -> bool:
-    """Whether two answers agree wherever `asked`."""
-    given = asked & _given(one)
+def _same(one: Answer, other: _Step) -> bool:
+    """Whether an answer agrees with that of another walk wherever that one asked."""
+    given, two = other.asked & _given(one), other.answer
     pairs = [(getattr(one, name)[given], getattr(two, name)[given]) for name in ("action", "distance", "identity")]
     same = all(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True) for a, b in pairs)
-    return same and torch.equal(given, asked & _given(two))
+    return same and torch.equal(given, other.asked & _given(two))

@@ -15,7 +15,6 @@ from apil.errors import ApilError
 
 _NEEDED = ("torch", "numpy", "scipy", "gymnasium", "tyro", "rich", "safetensors", "matplotlib")
 
-
 _EXTRAS = {
     "pytest": ("dev", "make test"),
     "ruff": ("dev", "make test"),
@@ -44,24 +43,22 @@ def examine(folder: Path) -> Iterator[Finding]:
     python = sys.version_info >= (3, 11)
     yield Finding("Python", python, version if python else f"{version}: install Python 3.11 or later")
     for name in _NEEDED:
-        found = _version(name)
-        yield Finding(name, found is not None, found or f"missing: pip install -c constraints.txt {name}")
+        yield _package(name, f"missing: pip install -c constraints.txt {name}")
     yield _try("a tiny training", _train)
     yield _try(f"writing into {folder}", lambda: _write(folder))
     for name, (extra, enables) in _EXTRAS.items():
-        found = _version(name)
-        told = found or f"not installed; would enable: {enables} (pip install -c constraints.txt -e '.[{extra}]')"
-        yield Finding(name, found is not None, told, needed=False)
+        install = f"pip install -c constraints.txt -e '.[{extra}]'"
+        yield _package(name, f"not installed; would enable: {enables} ({install})", needed=False)
     ffmpeg = shutil.which("ffmpeg")
     told = "found" if ffmpeg else "not installed; would enable: apil replay --out FILE.mp4 (a .gif needs nothing)"
     yield Finding("ffmpeg", ffmpeg is not None, told, needed=False)
 
 
-def _version(name: str) -> str | None:
+def _package(name: str, otherwise: str, needed: bool = True) -> Finding:
     try:
-        return importlib.metadata.version(name)
+        return Finding(name, True, importlib.metadata.version(name), needed)
     except importlib.metadata.PackageNotFoundError:
-        return None
+        return Finding(name, False, otherwise, needed)
 
 
 def _try(what: str, work: Callable[[], str]) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -27,24 +28,18 @@ def code_hash() -> str:
 def _processor() -> str:
     """The model of the processor, as far as the system tells it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+        found = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
     except OSError:
-        models = []
-    return f"{platform.machine()} {models[0] if models else platform.processor()}".strip()
+        found = None
+    return f"{platform.machine()} {found[1].strip() if found else platform.processor()}".strip()
 
 
 @cache
 def _commit() -> str | None:
     """The commit of the checkout that the package is run from, with '+' where files differ from it."""
+    command = ["git", "-C", str(Path(apil.__file__).parent), "describe", "--always", "--abbrev=40", "--dirty=+"]
     try:
-        found = subprocess.run(
-            ["git", "-C", str(Path(apil.__file__).parent), "describe", "--always", "--abbrev=40", "--dirty=+"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=False,
-        )
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.SubprocessError):
         return None
     return found.stdout.strip() or None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,53 +39,46 @@ class ChangedRowsError(ApilError):
     """Rows are not those that a checkpoint builds on."""
 
 
-def rest_of(path: Path, prefix: Prefix) -> bytes:
-    """What follows the prefix in a file; refuses a file that does not begin with it."""
-    return _split(path, prefix)[1]
-
-
-def _split(path: Path, prefix: Prefix) -> tuple[Any, bytes]:
-    """The running checksum of the prefix, and what follows it."""
-    try:
-        content = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
-    digest = hashlib.sha256(memoryview(content)[: prefix.bytes])
-    if len(content) < prefix.bytes:
-        raise ChangedRowsError(
-            f"{path} lacks rows that the checkpoint builds on ({len(content)} of {prefix.bytes} bytes): "
-            "restore it or train anew."
-        )
-    if digest.hexdigest() != prefix.sha256:
-        raise ChangedRowsError(
-            f"{path} was changed: its first {prefix.bytes} bytes are not those that the checkpoint builds on; "
-            "restore it or train anew."
-        )
-    return digest, content[prefix.bytes :]
-
-
 class Journal:
     """Appends to a file. Lines reach the operating system when they are appended, so that a killed process loses
     none; they reach the disk by `sync`."""
 
     def __init__(self, path: Path, prefix: Prefix) -> None:
         """Reads and checks the file; changes nothing before `open`."""
-        self._path = path
-        self._digest, self.rest = _split(path, prefix)
-        self._bytes = prefix.bytes
+        try:
+            content = path.read_bytes() if path.exists() else b""
+        except OSError as error:
+            raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
+        self._path, self._bytes = path, prefix.bytes
+        self._digest, self.rest = hashlib.sha256(memoryview(content)[: prefix.bytes]), content[prefix.bytes :]
+        if len(content) < prefix.bytes:
+            raise ChangedRowsError(
+                f"{path} lacks rows that the checkpoint builds on ({len(content)} of {prefix.bytes} bytes): "
+                "restore it or train anew."
+            )
+        if self._digest.hexdigest() != prefix.sha256:
+            raise ChangedRowsError(
+                f"{path} was changed: its first {prefix.bytes} bytes are not those that the checkpoint builds on; "
+                "restore it or train anew."
+            )
         self._file = -1
         self._sync_at = 0.0
 
     def open(self, keep: int = 0) -> None:
         """Cuts the file `keep` bytes after the prefix, and goes on from there."""
         kept, self.rest = self.rest[:keep], b""
-        try:
+        with self._writing("Check space and permissions."):
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
             os.ftruncate(self._file, self._bytes + len(kept))
             os.lseek(self._file, 0, os.SEEK_END)
-        except OSError as error:
-            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Check space and permissions.") from error
         self._count(kept)
+
+    @contextmanager
+    def _writing(self, remedy: str = "Free space, then resume.") -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ApilError(f"Cannot write {self._path}: {error.strerror}. {remedy}") from error
 
     def _count(self, data: bytes) -> None:
         self._digest.update(data)
@@ -97,20 +92,16 @@ class Journal:
     def append(self, data: bytes) -> None:
         """Hands lines to the operating system."""
         rest = data
-        try:
+        with self._writing():
             while rest:
                 rest = rest[os.write(self._file, rest) :]
-        except OSError as error:
-            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
         self._count(data)
 
     def sync(self) -> None:
         """Makes durable what was appended."""
         started = time.monotonic()
-        try:
+        with self._writing():
             os.fsync(self._file)
-        except OSError as error:
-            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
         now = time.monotonic()
         self._sync_at = now + max(_SYNC_SECONDS, (now - started) / _SYNC_SHARE)
 
@@ -124,3 +115,8 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def rest_of(path: Path, prefix: Prefix) -> bytes:
+    """What follows the prefix in a file; refuses a file that does not begin with it."""
+    return Journal(path, prefix).rest

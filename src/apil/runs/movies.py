@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import wrap
@@ -37,19 +37,14 @@ def frames(agents: Agents, episodes: int, first: int | None = None) -> list[Fram
 
     Their numbers start at `first`; if that is not given, those with questions among the first 20 come first.
     """
-    if first is not None:
-        return [frame for number in range(first, first + episodes) for frame in _episode(agents, number)]
-    found: list[list[Frame]] = []
-    for number in range(max(_TRIED, episodes)):
-        found.append(_episode(agents, number))
-        if sum(_has_question(frames) for frames in found) == episodes:
+    chosen: list[list[Frame]] = []
+    spare: list[list[Frame]] = []
+    for number in itertools.count(first or 0):
+        made = _episode(agents, number)
+        (chosen if first is not None or any(frame.asked for frame in made) else spare).append(made)
+        if len(chosen) == episodes or len(chosen + spare) == max(_TRIED, episodes):
             break
-    chosen = sorted(found, key=lambda frames: not _has_question(frames))[:episodes]
-    return [frame for frames in chosen for frame in frames]
-
-
-def _has_question(frames: Sequence[Frame]) -> bool:
-    return any(frame.asked for frame in frames)
+    return [frame for made in (chosen + spare)[:episodes] for frame in made]
 
 
 def _episode(agents: Agents, episode: int) -> list[Frame]:
@@ -75,10 +70,8 @@ def _caption(step: Step, members: list[str], names: tuple[str, ...]) -> str:
     did, chance = _deed(step, names)
     if not bool(step.asked[0, 0]):
         return f"agent: {did} (its {chance})"
-    identity = int(step.answer.identity[0, 0])
-    distance = float(step.answer.distance[0, 0])
-    who = f"teacher {identity} ({members[identity]})"
-    return f"asked; {who}: {did}, {distance:g} to go (agent's {chance})"
+    identity, distance = int(step.answer.identity[0, 0]), float(step.answer.distance[0, 0])
+    return f"asked; teacher {identity} ({members[identity]}): {did}, {distance:g} to go (agent's {chance})"
 
 
 def _deed(step: Step, names: tuple[str, ...]) -> tuple[str, str]:
@@ -118,18 +111,15 @@ def save_movie(shown: list[Frame], path: Path) -> None:
 
 
 def _draw(panel: Any, frame: Frame) -> None:
-    from matplotlib.patches import Rectangle
+    from matplotlib.colors import to_rgb
 
     panel.clear()
     panel.axis("off")
-    rows = frame.picture.cells
-    for row, cells in enumerate(rows):
-        for column, cell in enumerate(cells):
-            colour = _ASKING if cell == "A" and frame.asked else _COLOURS[cell]
-            panel.add_patch(Rectangle((column, row), 0.96, 0.96, color=colour))
-    if rows:
-        panel.set_xlim(-0.05, len(rows[0]))
-        panel.set_ylim(len(rows), -0.05)
+    if frame.picture.cells:
+        colours = {**_COLOURS, "A": _ASKING} if frame.asked else _COLOURS
+        board = [[to_rgb(colours[cell]) for cell in row] for row in frame.picture.cells]
+        panel.pcolormesh(board, edgecolors="white", linewidth=2)
+        panel.invert_yaxis()
         panel.set_aspect("equal")
     elif frame.picture.pixels is not None:
         panel.imshow(frame.picture.pixels)

@@ -1,49 +1,48 @@
-"""What grid worlds share: cells, four moves, shortest paths."""
+"""What grid worlds share: cells, four moves, shortest ways."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
+from torch.nn.functional import pad
 
 from apil.types import Picture
 
 UP, RIGHT, DOWN, LEFT = (-1, 0), (0, 1), (1, 0), (0, -1)
 
 
-def neighbours(free: Tensor, moves: tuple[tuple[int, int], ...]) -> Tensor:
-    """[cells, moves] long: the cell each move leads to, -1 where it is a wall or outside. `free` is [rows, columns]."""
+@dataclass(frozen=True)
+class Ways:
+    """The shortest ways between all cells of a grid world, which are numbered row by row."""
+
+    after: Tensor
+    """[cells, moves] long: the cell each move leads to, -1 where it is a wall or outside."""
+    distance: Tensor
+    """[cells, goals] float: steps; infinite where there is no way."""
+    order: Tensor
+    """[cells, goals, moves] long: the moves on a shortest way in the order of the moves, then the others."""
+    count: Tensor
+    """[cells, goals] long: how many moves are on a shortest way; 1 at the goal itself, where no move is asked for."""
+
+
+def ways(free: Tensor, moves: tuple[tuple[int, int], ...]) -> Ways:
+    """The ways through `free` [rows, columns] by moves (down, right)."""
     rows, columns = free.shape
-    table = torch.full((rows * columns, len(moves)), -1)
-    for row in range(rows):
-        for column in range(columns):
-            for move, (down, right) in enumerate(moves):
-                r, c = row + down, column + right
-                inside = 0 <= r < rows and 0 <= c < columns
-                if inside and bool(free[row, column]) and bool(free[r, c]):
-                    table[row * columns + column, move] = r * columns + c
-    return table
-
-
-def all_distances(table: Tensor) -> Tensor:
-    """[cells, cells] float: steps from row to column along `neighbours`; infinite where there is no way."""
-    cells = table.shape[0]
-    distance = torch.full((cells, cells), torch.inf)
-    distance.fill_diagonal_(0.0)
-    for _ in range(cells):
-        via = torch.where((table >= 0).unsqueeze(-1), distance[table.clamp_min(0)], torch.inf)
-        distance = torch.minimum(distance, via.amin(1) + 1.0)
-    return distance
-
-
-def ordered_references(table: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
-    """All moves on a shortest path, for every (cell, goal): actions [cells, goals, moves] in the order of the moves,
-    and their count [cells, goals], at least 1 (at the goal itself, where no move is asked for, the first move).
-    """
-    after = torch.where((table >= 0).unsqueeze(-1), distance[table.clamp_min(0)], torch.inf)
-    nearer = (after + 1.0 == distance.unsqueeze(1)) & distance.isfinite().unsqueeze(1)
-    nearer = nearer.transpose(1, 2)
+    cells = pad(torch.where(free, torch.arange(free.numel()).view(rows, columns), -1), (1, 1, 1, 1), value=-1)
+    there = [cells[1 + down : 1 + down + rows, 1 + right : 1 + right + columns] for down, right in moves]
+    after = torch.where(free.unsqueeze(-1), torch.stack(there, dim=-1), -1).flatten(0, 1)
+    start, move = (after >= 0).nonzero(as_tuple=True)
+    graph = csr_array((np.ones(len(start)), (start, after[start, move])), shape=(free.numel(), free.numel()))
+    distance = torch.from_numpy(shortest_path(graph, unweighted=True)).float()
+    beyond = torch.where((after >= 0).unsqueeze(-1), distance[after.clamp_min(0)], torch.inf)
+    nearer = ((beyond + 1.0 == distance.unsqueeze(1)) & distance.isfinite().unsqueeze(1)).transpose(1, 2)
     order = torch.sort((~nearer).long(), dim=-1, stable=True).indices
-    return order, nearer.sum(-1).clamp_min(1)
+    return Ways(after, distance, order, nearer.sum(-1).clamp_min(1))
 
 
 def place(cell: Tensor, columns: int) -> str:
@@ -53,8 +52,7 @@ def place(cell: Tensor, columns: int) -> str:
 
 def board(free: Tensor, agent: int, goal: int) -> Picture:
     """The board of a grid world; the agent is drawn over the goal."""
-    rows, columns = free.shape
-    marks = ["." if open_ else "#" for open_ in free.flatten().tolist()]
-    marks[goal] = "G"
-    marks[agent] = "A"
-    return Picture(tuple("".join(marks[row * columns : (row + 1) * columns]) for row in range(rows)))
+    marks = np.where(free.numpy(), ".", "#")
+    marks.flat[goal] = "G"
+    marks.flat[agent] = "A"
+    return Picture(tuple("".join(row) for row in marks))

@@ -59,7 +59,7 @@ def _check_attributes(task: Any, problems: Problems) -> None:
     problems.expect(hasattr(task, "encoder"), "encoder is missing, expected None")
     for name in ("reset", "observe", "reference", "step", "distance", "done", "describe", "picture", "contested"):
         problems.expect(callable(attribute(name)), f"it has no method {name}")
-    if problems.listed():
+    if problems.found:
         raise GivenUp
 
 

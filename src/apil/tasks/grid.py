@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from apil.rng import Draws
-from apil.tasks.cells import DOWN, RIGHT, all_distances, board, neighbours, ordered_references, place
+from apil.tasks.cells import DOWN, RIGHT, board, place, ways
 from apil.types import ActionBox, Observation, Picture, Reference
 
 _EMPTY, _GOAL, _AGENT = 0.0, 0.5, 1.0
@@ -34,11 +34,10 @@ class Grid:
         self.actions = 2
         self.state_size = size * size
         self._goal = size * size - 1
-        free = torch.ones(size, size, dtype=torch.bool)
-        self._next = neighbours(free, (RIGHT, DOWN))
-        self._distance = all_distances(self._next)[:, self._goal]
-        order, count = ordered_references(self._next, all_distances(self._next))
-        self._order, self._count = order[:, self._goal], count[:, self._goal]
+        self._free = torch.ones(size, size, dtype=torch.bool)
+        to = ways(self._free, (RIGHT, DOWN))
+        self._next = to.after
+        self._distance, self._order, self._count = (part[:, self._goal] for part in (to.distance, to.order, to.count))
         self._features = torch.full((size * size, size * size), _EMPTY)
         self._features[:, self._goal] = _GOAL
         self._features.fill_diagonal_(_AGENT)
@@ -76,8 +75,7 @@ class Grid:
 
     def picture(self, state: Tensor, run: int, episode: int) -> Picture:
         """The grid."""
-        free = torch.ones(self._size, self._size, dtype=torch.bool)
-        return board(free, int(state[run, episode]), self._goal)
+        return board(self._free, int(state[run, episode]), self._goal)
 
     def contested(self) -> Observation:
         """The 16 inner cells, where both moves are valid."""

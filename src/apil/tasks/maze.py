@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from scipy.ndimage import label
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from apil.errors import ApilError
 from apil.rng import Draws, Streams
-from apil.tasks.cells import DOWN, LEFT, RIGHT, UP, all_distances, board, neighbours, ordered_references, place
+from apil.tasks.cells import DOWN, LEFT, RIGHT, UP, board, place, ways
 from apil.types import ActionBox, Observation, Picture, Reference
 
 _MOVES = (UP, RIGHT, DOWN, LEFT)
@@ -45,9 +46,7 @@ class Maze:
         self.actions = len(_MOVES)
         self.free = _dig(size, walls, wall_seed)
         self._open = self.free.flatten().nonzero().flatten()
-        self._next = neighbours(self.free, _MOVES)
-        self._distance = all_distances(self._next)
-        self._order, self._count = ordered_references(self._next, self._distance)
+        self._ways = ways(self.free, _MOVES)
         self._place, self._towards = _features(size)
         self.state_size = 2 * self._place.shape[-1] + self._towards.shape[-1]
 
@@ -65,21 +64,21 @@ class Maze:
         """Where the agent and the goal are; the moves that are not walls."""
         towards = self._towards[state.cell, state.goal]
         features = torch.cat([self._place[state.cell], self._place[state.goal], towards], dim=-1)
-        return Observation(features, self._next[state.cell] >= 0)
+        return Observation(features, self._ways.after[state.cell] >= 0)
 
     def reference(self, state: MazeState) -> Reference:
         """All moves on a shortest path in the order up, right, down, left; its length."""
         at = (state.cell, state.goal)
-        return Reference(self._order[at], self._count[at], self._distance[at])
+        return Reference(self._ways.order[at], self._ways.count[at], self._ways.distance[at])
 
     def step(self, state: MazeState, action: Tensor) -> MazeState:
         """One cell; at the goal the episode has ended and nothing moves."""
-        moved = self._next[state.cell, action]
+        moved = self._ways.after[state.cell, action]
         return MazeState(torch.where(self.done(state), state.cell, moved), state.goal)
 
     def distance(self, state: MazeState) -> Tensor:
         """Length of the shortest path to the goal."""
-        return self._distance[state.cell, state.goal]
+        return self._ways.distance[state.cell, state.goal]
 
     def done(self, state: MazeState) -> Tensor:
         """At the goal."""
@@ -96,7 +95,7 @@ class Maze:
 
     def contested(self) -> Observation:
         """Every (cell, goal) with more than one reference action."""
-        pairs = (self._count > 1).nonzero()
+        pairs = (self._ways.count > 1).nonzero()
         return self.observe(MazeState(pairs[:, 0].view(1, -1), pairs[:, 1].view(1, -1)))
 
 
@@ -113,21 +112,14 @@ def _features(size: int) -> tuple[Tensor, Tensor]:
 
 def _dig(size: int, walls: int, seed: int) -> Tensor:
     """[size, size] bool, true where free: `walls` cells filled one by one, never cutting the free cells apart."""
-    if not 0 <= walls <= size * size - 2:
-        raise ApilError(f"A {size} x {size} maze has no room for {walls} walls, a start and a goal: use fewer.")
     order = Streams([seed]).draws("walls", 0).uniform(size * size)[0].argsort()
     free = torch.ones(size * size, dtype=torch.bool)
     for cell in order.tolist():
         if int((~free).sum()) == walls:
             break
         free[cell] = False
-        if not _connected(free.view(size, size)):
+        if label(free.view(size, size))[1] > 1:
             free[cell] = True
-    if int((~free).sum()) != walls:
-        raise ApilError(f"A {size} x {size} maze has no room for {walls} walls: use fewer.")
+    if int((~free).sum()) != walls or walls > size * size - 2:
+        raise ApilError(f"A {size} x {size} maze has no room for {walls} walls, a start and a goal: use fewer.")
     return free.view(size, size)
-
-
-def _connected(free: Tensor) -> bool:
-    cells = free.flatten().nonzero().flatten()
-    return bool(all_distances(neighbours(free, _MOVES))[cells][:, cells].isfinite().all())

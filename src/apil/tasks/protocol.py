@@ -16,7 +16,7 @@ State = TypeVar("State")
 class Task(Protocol[State]):
     """A task steps all episodes of all runs together. It holds no state of an episode: `State` travels.
 
-    `State` is whatever the task likes, usually a frozen record of tensors that lead with [runs, episodes].
+    It is usually a frozen record of tensors that lead with [runs, episodes].
     """
 
     name: str
@@ -31,8 +31,8 @@ class Task(Protocol[State]):
     state_size: int
     """F, the number of features."""
     encoder: Callable[[], nn.Module] | None
-    """Makes a network from features [n, F] to state vectors [n, S], learned with the policy; None where the features
-    are the state vector."""
+    """Makes a network from features [n, F] to state vectors [n, S], learned with the policy; None where they are equal.
+    """
     success_distance: float
     """An episode that ends this close to the goal set has succeeded; APIL's epsilon."""
     batch: int
@@ -48,9 +48,7 @@ class Task(Protocol[State]):
         """The oracle: ordered reference actions (none where the task knows none) and distance, for teachers."""
 
     def step(self, state: State, action: Tensor) -> State:
-        """The states after `action` [runs, episodes], or [runs, episodes, n] where actions are continuous; a finished
-        episode stays where it is.
-        """
+        """The states after `action` [runs, episodes] or [runs, episodes, n]; a finished episode stays where it is."""
 
     def distance(self, state: State) -> Tensor:
         """[runs, episodes] d(s) >= 0, 0 in the goal set only."""
@@ -65,7 +63,6 @@ class Task(Protocol[State]):
         """One state to look at."""
 
     def contested(self) -> Observation:
-        """States with several reference actions, [1, n, ...]: where teachers can differ; n is 0 where none are known.
-
-        The learned policies of committee members are compared there.
+        """[1, n, ...]: the states with several reference actions, on which learned policies of teachers are compared;
+        n is 0 where none are known.
         """

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from apil.registry import Registry
 
 if TYPE_CHECKING:
-    from apil.teachers.demonstrations import Demonstrations as Demonstrations
     from apil.teachers.minari import load_demonstrations as load_demonstrations
+    from apil.teachers.policies import Demonstrations as Demonstrations
     from apil.teachers.policies import Drift as Drift
     from apil.teachers.policies import Predicting as Predicting
     from apil.teachers.policies import Scripted as Scripted
@@ -29,9 +29,8 @@ for _name, _summary in {
     TEACHERS.register(_name, f"apil.teachers.committee:{_name}", _summary)
 
 _HOMES = {
-    "demonstrations": ("Demonstrations",),
     "minari": ("load_demonstrations",),
-    "policies": ("Drift", "Predicting", "Scripted"),
+    "policies": ("Demonstrations", "Drift", "Predicting", "Scripted"),
     "team": ("Member", "Team"),
     "wrappers": ("Anonymous", "NoisyDistance", "NoisyIdentity"),
 }

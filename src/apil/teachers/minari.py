@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apil.errors import ApilError, in_one_line
-from apil.teachers.demonstrations import Demonstrations
+from apil.teachers.policies import Demonstrations
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""How one member answers: a script, somebody's trained policy, a simulated rule, or one that changes over time."""
+"""How one member answers: a script, a trained policy, a simulated rule, demonstrations, or one after the other."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -116,12 +117,11 @@ class Scripted:
 
     def reply(self, question: Question) -> Reply:
         """Asks the script question by question."""
-        if not self.privileged:
-            return gather(question, lambda run, e: self.script(question.seen(run, e), question.rng(run, e)))
         situations = question.reference.situations
-        if situations is None:
+        if self.privileged and situations is None:
             raise ApilError("needs the environment, and this task has none to show: use the observation")
-        return gather(question, lambda run, e: self.script(situations.environment(run, e), question.rng(run, e)))
+        show = situations.environment if self.privileged and situations is not None else question.seen
+        return gather(question, lambda run, e: self.script(show(run, e), question.rng(run, e)))
 
 
 @dataclass(frozen=True)
@@ -137,14 +137,14 @@ class Predicting:
 
     def reply(self, question: Question) -> Reply:
         """Asks the policy question by question."""
-        return gather(question, lambda run, e: self._predict(question.seen(run, e), int(question.keys[run, e])))
 
-    def _predict(self, seen: Any, key: int) -> Any:
-        if self.deterministic:
-            return self.policy.predict(seen, deterministic=True)[0]
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(key)
-            return self.policy.predict(seen, deterministic=False)[0]
+        def predict(run: int, episode: int) -> Any:
+            with torch.random.fork_rng(devices=[], enabled=not self.deterministic):
+                if not self.deterministic:
+                    torch.manual_seed(int(question.keys[run, episode]))
+                return self.policy.predict(question.seen(run, episode), deterministic=self.deterministic)[0]
+
+        return gather(question, predict)
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,8 @@ class Drift:
     """
 
     before: Any
-    """Anything a member can be."""
     after: Any
-    """Anything a member can be."""
+    """Both can be anything that a member can be."""
     at: float | Callable[[float], float]
     """The first iteration of `after`; or a function of the iteration that gives the probability of `after`."""
 
@@ -175,6 +174,55 @@ class Drift:
         sides = ((self.before, question.who & ~later), (self.after, question.who & later))
         parts = [(as_policy(side), replace(question, who=who, luck=luck)) for side, who in sides if who.any()]
         return joined([policy.reply(part) for policy, part in parts], question.who)
+
+
+class Demonstrations:
+    """Answers with the action of the nearest demonstrated state, among those whose action can be taken here.
+
+    Nearness is the Euclidean distance between flattened observations. Of several equally near ones any is taken with
+    equal chance, so a state that was demonstrated with different actions is answered with them as often as they were
+    shown. Farther than `within` there is no answer; with `within=0` only demonstrated states are answered.
+
+    The distance d(s) is the task's, not a part of the demonstrations.
+    """
+
+    def __init__(self, observations: Sequence[Any], actions: Sequence[Any], within: float = math.inf) -> None:
+        """`observations` and `actions` as the environment has them (state vectors in a built-in task), one a step."""
+        if len(observations) != len(actions) or len(actions) == 0:
+            raise ApilError(
+                f"{len(observations)} observations and {len(actions)} actions are no demonstrations: give as many of "
+                "both, at least one."
+            )
+        if not within >= 0:
+            raise ApilError(f"within is {within:g}: give a distance between observations from 0 up.")
+        self.within = within
+        self._states = np.stack([flat(observation) for observation in observations])
+        self._raw = list(actions)
+        self._actions: Tensor | None = None
+
+    def reply(self, question: Question) -> Reply:
+        """Looks each state up."""
+        if self._actions is None:
+            self._actions = torch.stack([question.action(value) for value in self._raw])
+        return gather(question, lambda run, episode: self._lookup(question, run, episode))
+
+    def _lookup(self, question: Question, run: int, episode: int) -> Any:
+        """The demonstrated action, as the environment has it; None where there is none near enough."""
+        assert self._actions is not None
+        here = flat(question.seen(run, episode))
+        if here.shape != self._states.shape[1:]:
+            raise ApilError(
+                f"was shown with observations of {self._states.shape[1]} numbers, and this task shows {len(here)}"
+            )
+        far = np.sqrt(np.square(self._states - here).sum(-1))
+        if not self._actions.is_floating_point():
+            valid = question.observation.valid[run, episode].numpy()
+            far = np.where(valid[self._actions.numpy()], far, np.inf)
+        least = far.min()
+        if not least <= self.within or math.isinf(least):
+            return None
+        nearest = np.flatnonzero(far == least)
+        return self._raw[int(question.rng(run, episode).choice(nearest))]
 
 
 def joined(replies: Sequence[Reply], who: Tensor) -> Reply:
@@ -201,8 +249,7 @@ def as_policy(member: Any) -> Policy:
     if isinstance(member, str):
         return Simulated(member)
     if callable(getattr(member, "reply", None)):
-        policy: Policy = member
-        return policy
+        return cast(Policy, member)
     if callable(getattr(member, "predict", None)):
         return Predicting(member)
     for act in (getattr(member, "act", None), getattr(member, "get_action", None)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from torch import Tensor
 
@@ -14,11 +14,8 @@ from apil.types import Answer, Observation, Reference
 class Session(Protocol):
     """The teachers during one batch of episodes.
 
-    A session may also have
-
-    - `final(distance)`: the final distances [runs, episodes] as the teachers tell them, from the true ones; the truth
-      if there is no such method. Success is always measured by the truth.
-    - `missing_distances = True`: it may answer without a distance (NaN), and so may `final`.
+    A session may also have `final(distance)`, the final distances [runs, episodes] as the teachers tell them, from the
+    true ones (success is always measured by the truth); and `missing_distances = True`: distances may be NaN.
     """
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
@@ -54,8 +51,7 @@ def require_teacher(teacher: Any) -> Teacher:
             f"{str(teacher)[:60]!r} is no teacher: put scripts and policies into a team, for example "
             "apil.teachers.Team({'anna': script})."
         )
-    found: Teacher = teacher
-    return found
+    return cast(Teacher, teacher)
 
 
 def told_end(session: Session, distance: Tensor) -> Tensor:

@@ -39,14 +39,11 @@ class Actions:
         Elements of the batch are what the space itself samples: numbers of NumPy's, of the space's type.
         """
         if self.box is None:
-            chosen = actions.numpy().reshape(-1)
-            return (chosen + self._start if self._start else chosen).astype(self.space.dtype, copy=False)
+            return (actions.numpy().reshape(-1) + self._start).astype(self.space.dtype, copy=False)
         assert isinstance(self.space, spaces.Box)
-        shaped = actions.numpy().reshape(-1, *self.space.shape)
-        if shaped.dtype == self.space.dtype:
-            return shaped
+        shaped = actions.numpy().reshape(-1, *self.space.shape).astype(self.space.dtype, copy=False)
         # Rounding to the space's own type must not step over a bound.
-        return np.clip(shaped.astype(self.space.dtype), self.space.low, self.space.high)
+        return np.clip(shaped, self.space.low, self.space.high)
 
     def learned(self, action: Any) -> Tensor:
         """An element of the space as the learner has it: [] long or [numbers] float."""

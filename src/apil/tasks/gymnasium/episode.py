@@ -1,10 +1,11 @@
-"""One environment with the account of its episode."""
+"""One environment with the account of its episode, and distances that can be read off the account."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -12,9 +13,10 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from apil.errors import ApilError
-from apil.tasks.gymnasium.distances import Distance
 from apil.tasks.gymnasium.layout import misfit
 
+Distance = Callable[["Episode"], float]
+Derived = Literal["success", "steps", "return"]
 ValidActions = Callable[["Episode"], ArrayLike]
 
 _CHECKED = 10
@@ -27,9 +29,8 @@ DISTANCE, DONE, VALID = 0, 1, 2
 class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment that keeps account of its episode and stands still once it has ended.
 
-    Functions that tell the distance or the valid actions are given this: the environment is `unwrapped` as usual, and
-    the fields below tell what happened so far. A vector environment never hears of an end, so it starts nothing anew by
-    itself: no step of a new episode can be taken for one of the old.
+    Functions for the distance or the valid actions are given this: the environment is `unwrapped` as usual, and the
+    fields below are the account. A vector environment never hears of an end, so it resets nothing by itself.
     """
 
     observation: Any
@@ -41,14 +42,12 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     total: float
     """The return so far, undiscounted."""
     steps: int
-    """Steps taken."""
     terminated: bool
     truncated: bool
     over: bool
     """Terminated or truncated."""
     record: NDArray[np.float32]
-    """[2 + A]: distance, whether it is over, and which actions are valid; a row of a larger array where many are
-    gathered."""
+    """[2 + A]: distance, whether it is over, and which actions are valid; may be a row of a larger array."""
 
     def __init__(
         self,
@@ -140,3 +139,51 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"expected {actions} truth values, at least one of them true."
             )
         return flags.astype(bool) if flags.any() else np.ones(actions, bool)
+
+
+# Distances that need no knowledge of the task. All of them tell whether an episode ended well; each docstring says what
+# they tell on the way, where APIL looks for progress.
+
+
+def success(env: Episode) -> float:
+    """0 once the episode has succeeded, else 1: info['is_success'] or info['success'] is true, or it terminated with a
+    positive reward. Nothing on the way counts as progress: every step of a failed episode is labelled *query*.
+    """
+    info = env.info
+    told = info.get("is_success", info.get("success")) if info else None
+    reached = env.terminated and env.reward > 0 if told is None else bool(told)
+    return 0.0 if reached else 1.0
+
+
+def steps(env: Episode, horizon: int) -> float:
+    """Steps still to survive; 0 for an episode that lasted to the horizon or was truncated there.
+
+    For tasks that are about not ending early. It falls by 1 a step whatever the agent does, so early in an episode it
+    tells no good step from a bad one.
+    """
+    return 0.0 if env.truncated and not env.terminated else float(max(0, horizon - env.steps))
+
+
+def return_gap(env: Episode, best: float) -> float:
+    """What the return so far lacks of the best known one, 0 from there on.
+
+    Rewards that come late make it large until then; where rewards are negative it grows while the agent nears its goal,
+    and no step counts as progress.
+    """
+    return max(0.0, best - env.total)
+
+
+def derived(name: str, horizon: int, best_return: float | None) -> Distance:
+    """The distance of that name."""
+    if name == "success":
+        return success
+    if name == "steps":
+        return partial(steps, horizon=horizon)
+    if name != "return":
+        raise ApilError(
+            f"Unknown distance '{name}': give success, steps, return (with best_return), or a function of the "
+            "environment."
+        )
+    if best_return is None:
+        raise ApilError("The distance 'return' needs best_return, the return of a perfect episode: give a number.")
+    return partial(return_gap, best=best_return)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -25,43 +24,19 @@ Frame = NDArray[np.uint8] | str | None
 _SHOWN = ("ansi", "rgb_array")
 
 
-class Pool(ABC):
-    """Environments that take their steps together, and what they showed last. It is overwritten by the next step."""
-
-    clock = 0
-    """Counts resets and steps: what was observed before the last one is gone."""
-    seen: Any
-    """A batch of observations."""
-    records: NDArray[np.float32]
-    """[count, 2 + A]: the records of the episodes."""
-
-    @abstractmethod
-    def reset(self, seeds: list[int]) -> None:
-        """New episodes."""
-
-    @abstractmethod
-    def step(self, actions: Any) -> None:
-        """One step of every episode that is going on."""
-
-    @abstractmethod
-    def environment(self, place: int) -> Episode:
-        """One environment, where they live in this process."""
-
-    @abstractmethod
-    def frame(self, place: int) -> Frame:
-        """What one environment shows."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Closes all of them."""
-
-
-class InTurn(Pool):
-    """One after the other in this process.
+class InTurn:
+    """Environments that step one after the other in this process, and what they showed last.
 
     Does what `gymnasium.vector.SyncVectorEnv` does, without what a task does not read (rewards, infos), which takes as
     long as a step of a small environment; and passes over episodes that are over.
     """
+
+    clock = 0
+    """Counts resets and steps: what was observed before the last one is gone."""
+    seen: Any
+    """A batch of observations, overwritten by the next step."""
+    records: NDArray[np.float32]
+    """[count, 2 + A]: the records of the episodes, overwritten too."""
 
     def __init__(self, make: Callable[[], Episode], count: int) -> None:
         self._envs = [make() for _ in range(count)]
@@ -79,12 +54,14 @@ class InTurn(Pool):
                 raise ApilError("make_env made environments of different spaces: they must all have the same.")
 
     def reset(self, seeds: list[int]) -> None:
+        """New episodes."""
         self.clock += 1
         for env, seed in zip(self._envs, seeds, strict=True):
             env.reset(seed=seed)
         self._gather()
 
     def step(self, actions: Any) -> None:
+        """One step of every episode that is going on."""
         self.clock += 1
         for env, action in zip(self._envs, actions, strict=True):
             if not env.over:
@@ -99,19 +76,26 @@ class InTurn(Pool):
             np.concatenate(observations, out=self._joined)
 
     def environment(self, place: int) -> Episode:
+        """One environment."""
         return self._envs[place]
 
     def frame(self, place: int) -> Frame:
+        """What one environment shows."""
         env = self._envs[place]
         return _shown(env.render()) if env.render_mode in _SHOWN else None
 
     def close(self) -> None:
+        """Closes all of them."""
         for env in self._envs:
             env.close()
 
 
-class InProcesses(Pool):
-    """Each in a process of its own, by `gymnasium.vector.AsyncVectorEnv`."""
+class InProcesses:
+    """The same with each in a process of its own, by `gymnasium.vector.AsyncVectorEnv`."""
+
+    clock = 0
+    seen: Any
+    records: NDArray[np.float32]
 
     def __init__(self, make: Callable[[], Episode], count: int) -> None:
         # The episodes never report an end, so none would be reset; DISABLED says so.
@@ -120,26 +104,34 @@ class InProcesses(Pool):
         )
 
     def reset(self, seeds: list[int]) -> None:
+        """New episodes."""
         self.clock += 1
         self.seen, self.records = self._vector.reset(seed=list(seeds))[0]
 
     def step(self, actions: Any) -> None:
+        """One step of every episode that is going on."""
         self.clock += 1
         self.seen, self.records = self._vector.step(actions)[0]
 
     def environment(self, place: int) -> Episode:
+        """Refused."""
         raise ApilError(
             "An environment of an asynchronous task lives in another process and cannot be looked at: use "
             "vectorise='sync', or a teacher that needs the observation alone."
         )
 
     def frame(self, place: int) -> Frame:
+        """What one environment shows."""
         frames = self._vector.render() if self._vector.render_mode in _SHOWN else None
         return None if frames is None else _shown(frames[place])
 
     def close(self) -> None:
+        """Closes all of them."""
         if not self._vector.closed:
             self._vector.close()
+
+
+Pool = InTurn | InProcesses
 
 
 def _shown(frame: Any) -> Frame:

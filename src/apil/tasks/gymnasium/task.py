@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from apil.errors import ApilError, in_one_line
 from apil.rng import Draws
 from apil.tasks.gymnasium.actions import Actions
-from apil.tasks.gymnasium.distances import Derived, Distance, derived
 from apil.tasks.gymnasium.encoders import Encoder, state_encoder
-from apil.tasks.gymnasium.episode import DISTANCE, DONE, VALID, Episode, ValidActions
+from apil.tasks.gymnasium.episode import DISTANCE, DONE, VALID, Derived, Distance, Episode, ValidActions, derived
 from apil.tasks.gymnasium.layout import Layout
 from apil.tasks.gymnasium.pool import InProcesses, InTurn, Pool, PoolSituations, Vectorise
 from apil.types import Observation, Picture, Reference
@@ -42,8 +41,6 @@ class GymnasiumState:
     """[runs, episodes] float"""
     done: Tensor
     """[runs, episodes] bool"""
-    over: bool
-    """All episodes are done."""
     situations: PoolSituations
 
 
@@ -72,7 +69,6 @@ class GymnasiumTask:
         self.to_environment = self.converter.taken
         """[n] long or [n, numbers] float -> a batch of actions of the environment."""
         self._pools: dict[int, Pool] = {}
-        self._every = torch.ones(0, 0, 0, dtype=torch.bool)
 
     def reset(self, draws: Draws, episodes: int) -> GymnasiumState:
         """New episodes, each from a seed of its own."""
@@ -97,7 +93,7 @@ class GymnasiumTask:
 
     def step(self, state: GymnasiumState, action: Tensor) -> GymnasiumState:
         """One step of every episode that is going on."""
-        if state.over:
+        if state.done.all():
             return state
         pool = state.situations.now()
         pool.step(self.converter.taken(action))
@@ -141,21 +137,10 @@ class GymnasiumTask:
         records = situations.pool.records
         features = torch.from_numpy(self.layout.features(situations.pool.seen).reshape(runs, episodes, -1))
         distance = torch.from_numpy(records[:, DISTANCE].copy().reshape(runs, episodes))
-        ended = records[:, DONE] != 0
-        done = torch.from_numpy(ended.reshape(runs, episodes))
-        valid = records[:, VALID:]  # empty where actions are continuous
-        if np.count_nonzero(valid) == valid.size:
-            allowed = self._all(runs, episodes)
-        else:
-            allowed = torch.from_numpy((valid != 0).reshape(runs, episodes, -1))
-        return GymnasiumState(features, allowed, distance, done, np.count_nonzero(ended) == len(ended), situations)
-
-    def _all(self, runs: int, episodes: int) -> Tensor:
-        """[runs, episodes, A]: all actions are valid; made once."""
-        if self._every.shape[:2] != (runs, episodes):
-            with torch.inference_mode(False):  # it outlives the mode it is made in
-                self._every = torch.ones(runs, episodes, self.actions, dtype=torch.bool)
-        return self._every
+        done = torch.from_numpy((records[:, DONE] != 0).reshape(runs, episodes))
+        allowed = records[:, VALID:] != 0 if self.box is None else np.ones((len(records), self.actions), bool)
+        valid = torch.from_numpy(allowed.reshape(runs, episodes, -1))
+        return GymnasiumState(features, valid, distance, done, situations)
 
 
 def from_gymnasium(
