@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from apil.r2r.paper import printed_results
-from apil.studies.figures import (
-    QUERY_STYLES,
-    Plate,
-    legend,
-    panel_each,
-    styled,
-    success_curve,
-    success_marker,
-)
+from apil.studies.figures import QUERY_STYLES, Plate, legend, panel_each, styled, success_curve, success_marker
 from apil.studies.records import StudyRecords
 
-_SPLIT_COLOURS = ("#0072b2", "#e69f00")
-_SPLIT_MARKERS = "os"
+_SPLIT_STYLES = ({"color": "#0072b2", "fmt": "o"}, {"color": "#e69f00", "fmt": "s"})
+
+
+def _against_answers(
+    study: StudyRecords, x: str, y: str, draw: Callable[[Axes, str, str, dict[str, Any]], None]
+) -> tuple[Figure, list[Axes]]:
+    """A panel for each teacher, in which `draw` (panel, teacher, query, style) shows each query policy."""
+    figure, panels = panel_each(study.teachers, 1.98, x, y)
+    for panel, teacher in zip(panels, study.teachers, strict=True):
+        for query in study.queries:
+            draw(panel, teacher, query, styled(query, QUERY_STYLES, study.queries))
+        panel.set_xlim(left=0)
+        panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:,.0f}k" if value else "0"))
+        panel.locator_params(axis="x", nbins=5)
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+    return figure, panels
 
 
 def draw_success_answers(study: StudyRecords) -> Figure | None:
     """Success alone at the end against all answers used; success in training is of other houses, and with help."""
-    figure, panels = panel_each(study.teachers, 1.98, "answers, whole training", "success alone")
-    for panel, teacher in zip(panels, study.teachers, strict=True):
-        for query in study.queries:
-            success_marker(panel, study, teacher, query, styled(query, QUERY_STYLES, study.queries)["color"])
+
+    def draw(panel: Axes, teacher: str, query: str, style: dict[str, Any]) -> None:
+        success_marker(panel, study, teacher, query, style["color"])
+
+    figure, panels = _against_answers(study, "answers, whole training", "success alone", draw)
     top = max((cell.figure("answers").high for cell in study.cells), default=0.0)
     for panel in panels:
         panel.set_xlim(0, 1.08 * top or 1.0)
-        _count_in_thousands(panel)
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
         panel.margins(y=0.15)
     legend(figure, 5)
     return figure
@@ -45,44 +51,34 @@ def draw_looks(study: StudyRecords) -> Figure | None:
     """Success alone on val_seen at the looks of a training, against the answers so far: runs pale, their mean bold."""
     if not any(run.looks for run in study.runs):
         return None
-    figure, panels = panel_each(study.teachers, 1.98, "answers so far", "success alone, val_seen")
-    for panel, teacher in zip(panels, study.teachers, strict=True):
-        for query in study.queries:
-            style = styled(query, QUERY_STYLES, study.queries)
-            runs = [run.looks for run in study.runs if (run.teacher, run.query) == (teacher, query) and run.looks]
-            for looks in runs if len(runs) > 1 else ():
-                thin = {**style, "linewidth": 0.8, "alpha": 0.35}
-                panel.plot([look.answers for look in looks], [look.success for look in looks], **thin)
-            together = list(zip(*runs, strict=False))
-            answers = [fmean(look.answers for look in looks) for looks in together]
-            success = [fmean(look.success for look in looks) for looks in together]
-            if runs:
-                panel.plot(answers, success, label=query, marker=".", **style)
-        panel.set_xlim(left=0)
-        _count_in_thousands(panel)
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+
+    def draw(panel: Axes, teacher: str, query: str, style: dict[str, Any]) -> None:
+        runs = [run.looks for run in study.runs if (run.teacher, run.query) == (teacher, query) and run.looks]
+        for looks in runs if len(runs) > 1 else ():
+            thin = {**style, "linewidth": 0.8, "alpha": 0.35}
+            panel.plot([look.answers for look in looks], [look.success for look in looks], **thin)
+        together = list(zip(*runs, strict=False))
+        answers = [fmean(look.answers for look in looks) for looks in together]
+        success = [fmean(look.success for look in looks) for looks in together]
+        if runs:
+            panel.plot(answers, success, label=query, marker=".", **style)
+
+    figure, _ = _against_answers(study, "answers so far", "success alone, val_seen", draw)
     legend(figure, 5)
     return figure
 
 
 def draw_training_success(study: StudyRecords) -> Figure | None:
     """Success in training, in the houses trained on and with the help asked for, against the answers so far."""
-    figure, panels = panel_each(study.teachers, 1.98, "answers so far", "success in training")
-    for panel, teacher in zip(panels, study.teachers, strict=True):
-        for query in study.queries:
-            style = styled(query, QUERY_STYLES, study.queries)
-            success_curve(panel, study.metrics.where(teacher=teacher, query=query), style, query)
-        panel.set_xlim(left=0)
+
+    def draw(panel: Axes, teacher: str, query: str, style: dict[str, Any]) -> None:
+        success_curve(panel, study.metrics.where(teacher=teacher, query=query), style, query)
+
+    figure, panels = _against_answers(study, "answers so far", "success in training", draw)
+    for panel in panels:
         panel.set_ylim(-0.03, 1.05)
-        _count_in_thousands(panel)
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
     legend(figure, 5)
     return figure
-
-
-def _count_in_thousands(panel: Axes) -> None:
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:,.0f}k" if value else "0"))
-    panel.locator_params(axis="x", nbins=5)
 
 
 def draw_splits(study: StudyRecords) -> Figure | None:
@@ -111,16 +107,9 @@ def _split_marks(panel: Axes, study: StudyRecords, teacher: str, split: str, ran
     for place, query in enumerate(study.queries):
         success = study.cell(teacher, query).measure(split, "success_alone")
         if success.known:
-            panel.errorbar(
-                [place + 0.3 * rank - 0.15],
-                [success.mean],
-                yerr=[[success.mean - success.low], [success.high - success.mean]],
-                fmt=_SPLIT_MARKERS[rank],
-                color=_SPLIT_COLOURS[rank],
-                markersize=6,
-                elinewidth=1.2,
-                label=split,
-            )
+            bar = [[success.mean - success.low], [success.high - success.mean]]
+            style: dict[str, Any] = {**_SPLIT_STYLES[rank], "markersize": 6, "elinewidth": 1.2, "label": split}
+            panel.errorbar([place + 0.3 * rank - 0.15], [success.mean], yerr=bar, **style)
 
 
 _SPLITS = Plate(

@@ -7,7 +7,6 @@ from statistics import fmean
 from apil.r2r.paper import printed_results
 from apil.r2r.tables import answers_share, both_ways, differences, percent
 from apil.studies.records import CellResult, StudyRecords
-from apil.studies.tables import shown
 
 
 def r2r_findings(study: StudyRecords) -> list[str]:
@@ -16,7 +15,9 @@ def r2r_findings(study: StudyRecords) -> list[str]:
         return []
     sentences = [_best(study, teacher) for teacher in study.teachers]
     sentences += [_against_dagger(study, teacher) for teacher in both_ways(study)]
-    sentences += [_against_paper(study), _varies(study), *(_differ(study, query) for query in ("dagger", "apil"))]
+    # Whether a teacher who varies is seen to: intrinsic uncertainty under RAND against teachers who do not.
+    varies = " ".join(filter(None, (_varies_more(study, name) for name in ("detm", "twodifdetm"))))
+    sentences += [_against_paper(study), varies, *(_differ(study, query) for query in ("dagger", "apil"))]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -34,17 +35,13 @@ def _best(study: StudyRecords, teacher: str) -> str:
     def success(cell: CellResult) -> float:
         return cell.measure(main, "success_alone").mean
 
-    best = max(able, key=success)
-    figure = shown(percent(best.measure(main, "success_alone")), 1, best.seeds)
+    best, *others = sorted(able, key=success, reverse=True)
+    figure = percent(best, best.measure(main, "success_alone"))
     few = len({cell.seeds for cell in able}) > 1
-    others = [
-        f"{cell.query} {100 * success(cell):.1f}" + (f" ({_seeds(cell.seeds)})" if few else "")
-        for cell in sorted(able, key=success, reverse=True)
-        if cell is not best
-    ]
+    then = [f"{c.query} {100 * success(c):.1f}" + (f" ({_seeds(c.seeds)})" if few else "") for c in others]
     ceiling = [entry for entry in study.ceiling if entry.teacher == teacher]
     own = f" The teacher itself, followed at every step, reaches {100 * ceiling[0].success:.1f} %." if ceiling else ""
-    rest = f"; then {', '.join(others)}" if others else ""
+    rest = f"; then {', '.join(then)}" if then else ""
     return (
         f"{teacher}: the highest success alone on {main} is {figure} % ({best.query}, {_seeds(best.seeds)}){rest}.{own}"
     )
@@ -52,42 +49,34 @@ def _best(study: StudyRecords, teacher: str) -> str:
 
 def _against_dagger(study: StudyRecords, teacher: str) -> str:
     """What APIL pays and gets, against asking at every step."""
-    found = differences(study, teacher, study.splits[0])
+    found = differences(study, teacher, study.splits[0]).values()
     cell = study.cell(teacher, "apil")
-    over = f"over {len(found)} common seeds, from {min(found):+.1f} to {max(found):+.1f}"
-    if len(found) == 1:
-        over = "with one common seed"
+    spread = f"over {len(found)} common seeds, from {min(found):+.1f} to {max(found):+.1f}"
+    over = "with one common seed" if len(found) == 1 else spread
     return (
         f"{teacher}: apil's success alone on {study.splits[0]} minus dagger's is {fmean(found):+.1f} points ({over}), "
         f"with {100 * answers_share(study, teacher):.0f} % of dagger's answers; in the last tenth of training it asks "
-        f"at {shown(percent(cell.figure('query_rate')), 1, cell.seeds)} % of the steps."
+        f"at {percent(cell, cell.figure('query_rate'))} % of the steps."
     )
 
 
 def _against_paper(study: StudyRecords) -> str:
     """In how many cells we are above the paper's success."""
-    printed = printed_results(study)
+    printed, main = printed_results(study), study.splits[0]
+    cells = [cell for cell in study.cells if cell.measure(main, "success_alone").known]
     gaps = [
-        (100 * cell.measure(study.splits[0], "success_alone").mean - printed[cell.query][cell.teacher].success, cell)
-        for cell in study.cells
-        if cell.teacher in printed.get(cell.query, {}) and cell.measure(study.splits[0], "success_alone").known
+        (100 * cell.measure(main, "success_alone").mean - printed[cell.query][cell.teacher].success, cell)
+        for cell in cells
+        if cell.teacher in printed.get(cell.query, {})
     ]
     if not gaps:
         return ""
-    above = sum(gap > 0 for gap, _ in gaps)
-    caveat = "The paper's agent saw images, and had another optimiser and another split: no like-for-like comparison."
     (low, least), (high, most) = (pick(gaps, key=lambda pair: pair[0]) for pick in (min, max))
     return (
-        f"Success alone on {study.splits[0]} is above the paper's on test in {above} of {len(gaps)} cells: from "
-        f"{low:+.1f} points ({least.query}, {least.teacher}) to {high:+.1f} ({most.query}, {most.teacher}). "
-        f"{caveat}"
+        f"Success alone on {main} is above the paper's on test in {sum(gap > 0 for gap, _ in gaps)} of {len(gaps)} "
+        f"cells: from {low:+.1f} points ({least.query}, {least.teacher}) to {high:+.1f} ({most.query}, {most.teacher})."
+        " The paper's agent saw images, and had another optimiser and another split: no like-for-like comparison."
     )
-
-
-def _varies(study: StudyRecords) -> str:
-    """Whether a teacher who varies is seen to: intrinsic uncertainty under RAND against teachers who do not."""
-    sentences = [sentence for sentence in (_varies_more(study, name) for name in ("detm", "twodifdetm")) if sentence]
-    return " ".join(sentences)
 
 
 def _varies_more(study: StudyRecords, other: str) -> str:

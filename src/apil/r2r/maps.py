@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -16,8 +17,6 @@ from numpy.typing import NDArray
 
 from apil.studies.figures import RC, WIDTH, pictures
 from apil.studies.statistics import Floats
-
-Bools = NDArray[np.bool_]
 
 _MARGIN = 1.2
 """Metres around what has to be seen."""
@@ -63,11 +62,7 @@ def picture(route: Route, about: str) -> dict[str, bytes]:
         figure.set_layout_engine("constrained", h_pad=0.08)
         panel = figure.add_subplot()
         _draw(panel, route)
-        panel.set_xlim(left, right)
-        panel.set_ylim(low, high)
-        panel.set_aspect("equal")
-        panel.set_xticks([])
-        panel.set_yticks([])
+        panel.set(xlim=(left, right), ylim=(low, high), aspect="equal", xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#cccccc")
         _scale(panel, left, low)
         figure.suptitle(f"{route.name}, {about}\n{route.outcome}", fontsize=9.5)
@@ -95,19 +90,17 @@ def _draw(panel: Axes, route: Route) -> None:
     truth, way = points[route.annotated], points[route.walked]
     panel.plot(*truth.T, color=_GREEN, linewidth=8, alpha=0.45, solid_capstyle="round", label="ground truth", zorder=2)
     panel.plot(*way.T, color=_BLUE, linewidth=1.6, label="the agent's way", zorder=4)
+    head = {"arrowstyle": "-|>,head_length=0.6,head_width=0.3", "color": _BLUE, "linewidth": 0}
     for before, after in pairwise(way):
-        middle = before + 0.6 * (after - before)
-        panel.annotate(
-            "",
-            middle,
-            before,
-            arrowprops={"arrowstyle": "-|>,head_length=0.6,head_width=0.3", "color": _BLUE, "linewidth": 0},
-            zorder=4,
-        )
+        panel.annotate("", before + 0.6 * (after - before), before, arrowprops=head, zorder=4)
     goal = points[route.annotated[-1]]
     panel.add_patch(Circle(tuple(goal), route.success_distance, fill=False, color=_GREEN, linestyle=(0, (3, 2))))
     panel.plot(*goal, "*", color=_GREEN, markersize=15, markeredgecolor="white", label="goal, 3 m around", zorder=9)
-    _draw_start(panel, way[0], route.heading)
+    # A square, and an arrow of 1.2 m along the first heading.
+    ahead = way[0] + 1.2 * np.array([np.sin(route.heading), np.cos(route.heading)])
+    arrow = {"arrowstyle": "->", "color": "black", "linewidth": 1.4}
+    panel.annotate("", tuple(ahead), tuple(way[0]), arrowprops=arrow, zorder=6)
+    panel.plot(*way[0], "s", color="black", markersize=6, label="start and heading", zorder=6)
     _draw_questions(panel, route)
     _draw_steps(panel, route)
 
@@ -115,9 +108,9 @@ def _draw(panel: Axes, route: Route) -> None:
 def _draw_graph(panel: Axes, route: Route) -> None:
     """What lies on the floors of the two paths; other floors are faint."""
     heights = route.places[route.annotated + route.walked, 2]
-    here: Bools = np.abs(route.places[:, 2:] - heights).min(1) <= _STOREY
+    here = np.abs(route.places[:, 2:] - heights).min(1) <= _STOREY
     points = route.places[:, :2]
-    both: Bools = here[route.edges[:, 0]] & here[route.edges[:, 1]]
+    both = here[route.edges].all(1)
     for edges, viewpoints, colour, order in (
         (route.edges[~both], points[~here], "#ededed", 0),
         (route.edges[both], points[here], "#bcbcbc", 1),
@@ -126,35 +119,15 @@ def _draw_graph(panel: Axes, route: Route) -> None:
         panel.plot(*viewpoints.T, "o", color=colour, markersize=2.6, zorder=order)
 
 
-def _draw_start(panel: Axes, at: Floats, heading: float) -> None:
-    """A square, and an arrow of 1.2 m along the first heading."""
-    ahead = at + 1.2 * np.array([np.sin(heading), np.cos(heading)])
-    panel.annotate(
-        "",
-        (ahead[0], ahead[1]),
-        (at[0], at[1]),
-        arrowprops={"arrowstyle": "->", "color": "black", "linewidth": 1.4},
-        zorder=6,
-    )
-    panel.plot(*at, "s", color="black", markersize=6, label="start and heading", zorder=6)
-
-
 def _draw_questions(panel: Axes, route: Route) -> None:
     """A ring at each viewpoint where the agent asked, of a colour and shape that tell who answered."""
     for rank, member in enumerate(route.members):
-        steps = [step for step, who in enumerate(route.answered) if who == rank]
-        if not steps:
-            continue
-        panel.plot(
-            *route.places[[route.walked[step] for step in steps], :2].T,
-            _MARKERS[rank % len(_MARKERS)],
-            markersize=12,
-            markerfacecolor="none",
-            markeredgewidth=2,
-            color=_QUESTION_COLOURS[rank % len(_QUESTION_COLOURS)],
-            label=f"asked: teacher {rank + 1} ({member})",
-            zorder=7,
-        )
+        where = [route.walked[step] for step, who in enumerate(route.answered) if who == rank]
+        ring: dict[str, Any] = {"markersize": 12, "markerfacecolor": "none", "markeredgewidth": 2, "zorder": 7}
+        ring["color"] = _QUESTION_COLOURS[rank % len(_QUESTION_COLOURS)]
+        marker, label = _MARKERS[rank % len(_MARKERS)], f"asked: teacher {rank + 1} ({member})"
+        if where:
+            panel.plot(*route.places[where, :2].T, marker, label=label, **ring)
 
 
 def _draw_steps(panel: Axes, route: Route) -> None:
@@ -162,17 +135,10 @@ def _draw_steps(panel: Axes, route: Route) -> None:
     stood: dict[int, list[str]] = {}
     for step, at in enumerate(route.walked):
         stood.setdefault(at, []).append(str(step))
+    box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.6}
+    beside: dict[str, Any] = {"xytext": (7, 6), "textcoords": "offset points", "fontsize": 8, "zorder": 8}
     for at, steps in stood.items():
-        panel.annotate(
-            ",".join(steps),
-            (route.places[at, 0], route.places[at, 1]),
-            xytext=(7, 6),
-            textcoords="offset points",
-            fontsize=8,
-            color=_BLUE,
-            zorder=8,
-            bbox={"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.6},
-        )
+        panel.annotate(",".join(steps), tuple(route.places[at, :2]), color=_BLUE, bbox=box, **beside)
 
 
 def _scale(panel: Axes, left: float, low: float) -> None:

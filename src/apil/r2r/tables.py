@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from apil.r2r.paper import printed_results
@@ -37,96 +38,78 @@ def r2r_tables(study: StudyRecords) -> list[Table]:
     return tables
 
 
-def percent(figure: Estimate) -> Estimate:
-    """A fraction as percent."""
-    return Estimate(100 * figure.mean, 100 * figure.low, 100 * figure.high)
+def percent(cell: CellResult, fraction: Estimate, decimals: int = 1, factor: float = 100.0) -> str:
+    """A figure of a cell, as tables show it: in percent, or times another factor."""
+    scaled = Estimate(factor * fraction.mean, factor * fraction.low, factor * fraction.high)
+    return shown(scaled, decimals, cell.seeds)
+
+
+def _by_query(
+    study: StudyRecords, heading: str, entry: Callable[[CellResult], str], queries: Sequence[str] = ()
+) -> TableBlock:
+    """A row for each query policy, or for some of them, and an entry for each teacher."""
+    rows = [
+        (query, seeds_of(study, query, study.teachers), *(entry(study.cell(name, query)) for name in study.teachers))
+        for query in queries or study.queries
+    ]
+    return TableBlock(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
 
 
 def results_table(study: StudyRecords) -> Table:
     """The paper's second table: query policies by teachers, ours above the paper's."""
-    main = study.splits[0]
+    main, printed = study.splits[0], printed_results(study)
     notes = (
         setting(study),
         f"An entry is success alone on {main} / query rate on {main}, both in percent; the interval is that of "
         f"success. {_INTERVALS}",
         "Query rate: share of the steps at which the query policy fires while the agent walks alone. With one teacher "
         "behvun is intrun, and one run serves both.",
-        _PAPER_NUMBERS if printed_results(study) else _OTHER_DATA,
+        _PAPER_NUMBERS if printed else _OTHER_DATA,
     )
-    beside = " beside the paper's Table 2" if printed_results(study) else ""
-    return Table(
-        "table_r2r",
-        f"Success and query rate{beside}, {study.label}",
-        notes,
-        (
-            _second_table(study, main),
-            _rates(study, f"Query rate on {main} (%)", lambda cell: cell.measure(main, "query_rate")),
-            _rates(
-                study,
-                "Query rate in training, last tenth (%): with the help asked for",
-                lambda c: c.figure("query_rate"),
-            ),
-        ),
+    in_training = "Query rate in training, last tenth (%): with the help asked for"
+    blocks = (
+        _second_table(study, main),
+        _by_query(study, f"Query rate on {main} (%)", lambda cell: percent(cell, cell.measure(main, "query_rate"))),
+        _by_query(study, in_training, lambda cell: percent(cell, cell.figure("query_rate"))),
     )
+    beside = " beside the paper's Table 2" if printed else ""
+    return Table("table_r2r", f"Success and query rate{beside}, {study.label}", notes, blocks)
 
 
 def _second_table(study: StudyRecords, split: str) -> TableBlock:
-    rows = []
-    for query in study.queries:
-        ours = (_pair(study.cell(teacher, query), split) for teacher in study.teachers)
-        rows.append((query, seeds_of(study, query, study.teachers), *ours))
-        if query in printed_results(study):
-            rows.append((f"{query}, paper", "", *(_printed(study, query, teacher) for teacher in study.teachers)))
-    return TableBlock(
-        f"Success alone on {split} / query rate on {split} (%)", ("query policy", "seeds", *study.teachers), tuple(rows)
-    )
+    def pair(cell: CellResult) -> str:
+        success, rate = cell.measure(split, "success_alone"), cell.measure(split, "query_rate")
+        return f"{percent(cell, success)} / {100 * rate.mean:.1f}" if success.known else NOTHING
 
-
-def _pair(cell: CellResult, split: str) -> str:
-    success, rate = percent(cell.measure(split, "success_alone")), percent(cell.measure(split, "query_rate"))
-    if not success.known:
-        return NOTHING
-    return f"{shown(success, 1, cell.seeds)} / {rate.mean:.1f}"
-
-
-def _printed(study: StudyRecords, query: str, teacher: str) -> str:
-    result = printed_results(study)[query].get(teacher)
-    return NOTHING if result is None else f"{result.success:.1f} / {result.query_rate:.1f}"
-
-
-def _rates(study: StudyRecords, heading: str, rate: Callable[[CellResult], Estimate]) -> TableBlock:
-    rows = []
-    for query in study.queries:
-        cells = [study.cell(teacher, query) for teacher in study.teachers]
-        ours = (shown(percent(rate(cell)), 1, cell.seeds) for cell in cells)
-        rows.append((query, seeds_of(study, query, study.teachers), *ours))
-    return TableBlock(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
+    heading = f"Success alone on {split} / query rate on {split} (%)"
+    ours, printed, rows = _by_query(study, heading, pair), printed_results(study), []
+    for query, row in zip(study.queries, ours.rows, strict=True):
+        rows.append(row)
+        if query in printed:
+            results = [printed[query].get(teacher) for teacher in study.teachers]
+            entries = [f"{result.success:.1f} / {result.query_rate:.1f}" if result else NOTHING for result in results]
+            rows.append((f"{query}, paper", "", *entries))
+    return replace(ours, rows=tuple(rows))
 
 
 def differences_from_paper(study: StudyRecords) -> list[Table]:
     """Our success alone minus the paper's, in points; nothing where the paper has none of the policies."""
-    rows = []
-    for query in study.queries:
-        if study.splits and query in printed_results(study):
-            entries = (_difference(study, query, teacher) for teacher in study.teachers)
-            rows.append((query, seeds_of(study, query, study.teachers), *entries))
-    if not rows:
+    printed = printed_results(study)
+    queries = [query for query in study.queries if study.splits and query in printed]
+    if not queries:
         return []
-    heading = f"Success alone on {study.splits[0]} minus the paper's on test (points)"
-    block = TableBlock(heading, ("query policy", "seeds", *study.teachers), tuple(rows))
+    split = study.splits[0]
+
+    def difference(cell: CellResult) -> str:
+        ours, theirs = cell.measure(split, "success_alone"), printed[cell.query].get(cell.teacher)
+        return f"{100 * ours.mean - theirs.success:+.1f}" if theirs is not None and ours.known else NOTHING
+
+    block = _by_query(study, f"Success alone on {split} minus the paper's on test (points)", difference, queries)
     note = (
         "Success of the agent alone against Table 2 of the paper, which is on the test split, whose goals are not "
         "public, and does not say how many runs it rests on. Both numbers are in the first table below."
     )
     return [Table("table_difference", "Success beside the paper's Table 2", (note,), (block,))]
-
-
-def _difference(study: StudyRecords, query: str, teacher: str) -> str:
-    ours, printed = (
-        study.cell(teacher, query).measure(study.splits[0], "success_alone"),
-        printed_results(study)[query].get(teacher),
-    )
-    return f"{100 * ours.mean - printed.success:+.1f}" if printed is not None and ours.known else NOTHING
 
 
 _MEASURES = (
@@ -161,32 +144,27 @@ def navigation_table(study: StudyRecords) -> Table:
 
 def _measures(study: StudyRecords, split: str, teacher: str) -> TableBlock:
     rows = []
-    for query in study.queries:
-        cell = study.cell(teacher, query)
-        figures = [(cell.measure(split, name), decimals, factor) for name, _, decimals, factor in _MEASURES]
-        scaled = ((Estimate(f * e.mean, f * e.low, f * e.high), decimals) for e, decimals, f in figures)
+    for cell in (study.cell(teacher, query) for query in study.queries):
         if cell.splits:
-            rows.append((query, str(cell.seeds), *(shown(figure, decimals, cell.seeds) for figure, decimals in scaled)))
+            entries = (percent(cell, cell.measure(split, name), *form) for name, _, *form in _MEASURES)
+            rows.append((cell.query, str(cell.seeds), *entries))
     header = ("query policy", "seeds", *(heading for _, heading, _, _ in _MEASURES))
     return TableBlock(f"{split}, teacher {teacher}", header, tuple(rows))
 
 
 def ceiling_table(study: StudyRecords) -> Table:
     """What the teachers themselves reach."""
+    split = study.splits[0]
     notes = (
-        f"Each teacher is followed at every step of every episode of {study.splits[0]}: its own success and final "
+        f"Each teacher is followed at every step of every episode of {split}: its own success and final "
         "distance, which bounds what can be learned from it.",
         "One pass over the split, nothing is learned: there are no seeds to average over.",
     )
     found = {entry.teacher: entry for entry in study.ceiling}
-    rows = tuple(
-        (name, f"{100 * found[name].success:.1f}", f"{found[name].final_distance:.2f}")
-        for name in study.teachers
-        if name in found
-    )
-    block = TableBlock(
-        f"Teachers followed at every step, {study.splits[0]}", ("teacher", "success (%)", "final distance (m)"), rows
-    )
+    known = [found[name] for name in study.teachers if name in found]
+    rows = tuple((entry.teacher, f"{100 * entry.success:.1f}", f"{entry.final_distance:.2f}") for entry in known)
+    header = ("teacher", "success (%)", "final distance (m)")
+    block = TableBlock(f"Teachers followed at every step, {split}", header, rows)
     return Table("table_ceiling", f"The ceiling: what the teachers themselves reach, {study.label}", notes, (block,))
 
 
@@ -204,12 +182,12 @@ def paired(study: StudyRecords, teacher: str) -> list[tuple[RunResult, RunResult
     return [(apil[seed], dagger[seed]) for seed in sorted(apil.keys() & dagger.keys())]
 
 
-def differences(study: StudyRecords, teacher: str, split: str) -> list[float]:
-    """APIL's success alone minus DAGGER's, in points, seed by seed."""
-    return [
-        100 * (ours.splits[split]["success_alone"] - every.splits[split]["success_alone"])
+def differences(study: StudyRecords, teacher: str, split: str) -> dict[int, float]:
+    """APIL's success alone minus DAGGER's, in points, by seed."""
+    return {
+        ours.seed: 100 * (ours.splits[split]["success_alone"] - every.splits[split]["success_alone"])
         for ours, every in paired(study, teacher)
-    ]
+    }
 
 
 def answers_share(study: StudyRecords, teacher: str) -> float:
@@ -251,87 +229,45 @@ def _reached_blocks(study: StudyRecords) -> list[TableBlock]:
         pairs = [(ours, every) for ours, every in paired(study, teacher) if ours.looks and every.looks]
         found = [(look_to_reach(ours, every), look_to_reach(every, every), every.answers) for ours, every in pairs]
         known = [(ours, every, total) for ours, every, total in found if ours is not None and every is not None]
-        if known:
-            counts = (
-                fmean(ours.answers for ours, _, _ in known),
-                fmean(every.answers for _, every, _ in known),
-                fmean(ours.iteration for ours, _, _ in known),
-                fmean(every.iteration for _, every, _ in known),
-            )
-            shares = (
-                fmean(ours.answers / every.answers for ours, every, _ in known),
-                fmean(ours.answers / total for ours, _, total in known),
-            )
-            entries = (*(f"{count:,.0f}" for count in counts), *(f"{100 * share:.1f}" for share in shares))
-        else:
-            entries = (NOTHING,) * 6
+        counts = zip(*((a.answers, b.answers, a.iteration, b.iteration) for a, b, _ in known), strict=True)
+        shares = zip(*((a.answers / b.answers, a.answers / total) for a, b, total in known), strict=True)
+        entries = [f"{fmean(each):,.0f}" for each in counts] + [f"{100 * fmean(each):.1f}" for each in shares]
         if pairs:
-            rows.append((teacher, f"{len(known)} of {len(pairs)}", *entries))
+            rows.append((teacher, f"{len(known)} of {len(pairs)}", *(entries or [NOTHING] * 6)))
     header = (
-        "teacher",
-        "seeds that got there",
-        "answers, apil",
-        "answers, dagger",
-        "iterations, apil",
-        "iterations, dagger",
-        "apil's share of these answers (%)",
-        "of all dagger's (%)",
+        "teacher | seeds that got there | answers, apil | answers, dagger | iterations, apil | iterations, dagger | "
+        "apil's share of these answers (%) | of all dagger's (%)"
     )
-    return [TableBlock("Answers to 95 % of DAGGER's success on val_seen", header, tuple(rows))] if rows else []
+    heading = "Answers to 95 % of DAGGER's success on val_seen"
+    return [TableBlock(heading, tuple(header.split(" | ")), tuple(rows))] if rows else []
 
 
 def _paired_block(study: StudyRecords, split: str) -> TableBlock:
-    rows = []
-    for teacher in both_ways(study):
-        found = differences(study, teacher, split)
-        rows.append((teacher, *_over_common_seeds(found)))
-    if len(rows) > 1:
-        by_seed = _by_seed(study, split)
-        rows += [("all", *_over_common_seeds(by_seed))] if by_seed else []
+    gaps = {teacher: differences(study, teacher, split) for teacher in both_ways(study)}
+    if len(gaps) > 1 and (seeds := set.intersection(*map(set, gaps.values()))):
+        gaps["all"] = {seed: fmean(of[seed] for of in gaps.values()) for seed in sorted(seeds)}
+    rows = tuple((name, *_over_common_seeds(list(of.values()))) for name, of in gaps.items())
     header = ("teacher", "common seeds", "mean", "95 % interval", "each seed")
-    return TableBlock(f"Success alone on {split}, APIL minus DAGGER (points)", header, tuple(rows))
+    return TableBlock(f"Success alone on {split}, APIL minus DAGGER (points)", header, rows)
 
 
 def _over_common_seeds(found: Sequence[float]) -> tuple[str, ...]:
-    each = ", ".join(f"{value:+.1f}" for value in found)
-    return str(len(found)), f"{fmean(found):+.1f}", student(found), each
-
-
-def _by_seed(study: StudyRecords, split: str) -> list[float]:
-    """APIL's success alone minus DAGGER's, in points, for each seed that all teachers have: mean over teachers."""
-    teachers = both_ways(study)
-    seeds = set.intersection(*({ours.seed for ours, _ in paired(study, teacher)} for teacher in teachers))
-    of = {
-        (teacher, ours.seed): gap
-        for teacher in teachers
-        for (ours, _), gap in zip(paired(study, teacher), differences(study, teacher, split), strict=True)
-    }
-    return [fmean(of[teacher, seed] for teacher in teachers) for seed in sorted(seeds)]
-
-
-def student(values: Sequence[float]) -> str:
-    """The 95 % interval of the mean by Student's distribution; nothing to say of one value."""
-    if len(values) < 2:
-        return NOTHING
-    half = student_half_width(values)
-    return f"{fmean(values) - half:+.1f} to {fmean(values) + half:+.1f}"
+    """How many, their mean, its 95 % interval by Student's distribution (none of one value), and each of them."""
+    mean, each = fmean(found), ", ".join(f"{value:+.1f}" for value in found)
+    half = student_half_width(found) if len(found) > 1 else 0.0
+    interval = f"{mean - half:+.1f} to {mean + half:+.1f}" if len(found) > 1 else NOTHING
+    return str(len(found)), f"{mean:+.1f}", interval, each
 
 
 def _answers_block(study: StudyRecords) -> TableBlock:
     main, rows = study.splits[0], []
     for teacher in both_ways(study):
-        pairs = paired(study, teacher)
-        ours, every = ([pair[place] for pair in pairs] for place in (0, 1))
-        means = [f"{fmean(run.answers for run in runs):,.0f}" for runs in (ours, every)]
-        success = [f"{100 * fmean(run.splits[main]['success_alone'] for run in runs):.1f}" for runs in (ours, every)]
-        rows.append((teacher, str(len(pairs)), *means, f"{100 * answers_share(study, teacher):.1f}", *success))
+        both = list(zip(*paired(study, teacher), strict=True))
+        means = [f"{fmean(run.answers for run in runs):,.0f}" for runs in both]
+        success = [f"{100 * fmean(run.splits[main]['success_alone'] for run in runs):.1f}" for runs in both]
+        rows.append((teacher, str(len(both[0])), *means, f"{100 * answers_share(study, teacher):.1f}", *success))
     header = (
-        "teacher",
-        "common seeds",
-        "answers, apil",
-        "answers, dagger",
-        "apil's share (%)",
-        f"success alone on {main}, apil (%)",
-        "dagger (%)",
+        "teacher | common seeds | answers, apil | answers, dagger | apil's share (%) | "
+        f"success alone on {main}, apil (%) | dagger (%)"
     )
-    return TableBlock("Answers in the whole training", header, tuple(rows))
+    return TableBlock("Answers in the whole training", tuple(header.split(" | ")), tuple(rows))
