@@ -19,7 +19,8 @@ from torch.nn import functional
 
 from apil.config import RunConfig
 from apil.learning.build import build
-from apil.nn import StackedAdam, mlp
+from apil.nn import mlp
+from apil.optim import optimizer_factory
 from apil.r2r.instruction import InstructionModel
 from apil.r2r.looking import look_again, look_for, step_tokens
 from apil.r2r.panorama import Glance, glance
@@ -54,11 +55,8 @@ class PlainR2R:
         assert isinstance(agents.model, InstructionModel)
         assert isinstance(agents.task, R2R)
         self.streams, self.task, self.model = agents.streams, agents.task, agents.model
-        rate, warmup, muon = config.learning_rate, config.warmup, config.optimizer == "muon"
-        self.optimisers = [
-            StackedAdam(self.model.policy, rate, warmup, muon=muon),
-            StackedAdam(self.model.identity, rate, warmup),
-        ]
+        make = optimizer_factory(config.optimizer, config.learning_rate, config.warmup)
+        self.optimisers = [make("policy", self.model.policy), make("identity", self.model.identity)]
         self.parts = [list(optimiser.parameters.values()) for optimiser in self.optimisers]
         self.averages = [p.detach().clone() for part in self.parts for p in part]
         self.decisions = 0

@@ -13,7 +13,7 @@ from apil.learning.build import build
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.learning.update import _cut
-from apil.nn import StackedAdam
+from apil.optim import Adam
 
 
 def _random(*shape: int, seed: int) -> torch.Tensor:
@@ -68,7 +68,7 @@ def test_rising_rate_and_cut_gradients_are_those_of_torch() -> None:
     own = [[value[run].clone().requires_grad_() for value in stacked.values()] for run in range(runs)]
     peers = [torch.optim.Adam(parameters, lr=rate) for parameters in own]
     rising = [torch.optim.lr_scheduler.LambdaLR(peer, lambda done: min(1.0, (done + 1) / warmup)) for peer in peers]
-    adam = StackedAdam(stacked, rate, warmup)
+    adam = Adam(stacked, rate, warmup)
     cut = 0
     for iteration in range(30):
         # Gradients of run 0 are always short, those of run 2 always long.

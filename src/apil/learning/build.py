@@ -18,6 +18,7 @@ from apil.model.encoded import EncodedModel, StateEncoder
 from apil.model.expectation import DENSE
 from apil.model.persona import ModelSizes, PersonaModel
 from apil.model.protocol import Model
+from apil.optim import OptimizerFactory, optimizer_factory
 from apil.query import QUERY_POLICIES, default_threshold, needs_threshold, takes_budget
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.r2r.instruction import InstructionModel, InstructionSizes
@@ -37,6 +38,7 @@ class Parts:
 
     task: Task[Any] | None = None
     teacher: Teacher | None = None
+    optimizer: OptimizerFactory | None = None
 
     def members(self, config: RunConfig) -> tuple[str, ...]:
         """A name for each of the K identities."""
@@ -49,6 +51,10 @@ class Parts:
     def task_of(self, config: RunConfig) -> Task[Any]:
         """The task of a run."""
         return make_task(config) if self.task is None else self.task
+
+    def optimizer_of(self, config: RunConfig) -> OptimizerFactory:
+        """What makes the optimisers of a run."""
+        return self.optimizer or optimizer_factory(config.optimizer, config.learning_rate, config.warmup)
 
 
 NAMED = Parts()

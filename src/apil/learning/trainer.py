@@ -32,8 +32,7 @@ class Trainer:
         """The metrics of each run."""
         self._log = log
         first = configs[0]
-        muon = first.optimizer == "muon"
-        self._learner = Learner(self.agents, first.learning_rate, first.warmup, first.clip, muon=muon)
+        self._learner = Learner(self.agents, parts.optimizer_of(first), first.clip)
         self._meter = Meter(len(configs), _costs(self.agents))
         decay = configs[0].average
         self._average = Average(self.agents, decay) if decay else None
@@ -93,7 +92,7 @@ class Trainer:
 
     def _views(self, run: int) -> dict[str, Tensor]:
         averages = {} if self._average is None else self._average.of_run(run)
-        return weights(self.agents, run) | averages | self._learner.moments(run)
+        return weights(self.agents, run) | averages | self._learner.state(run)
 
     def restore(self, iteration: int, saved: Sequence[dict[str, Tensor]]) -> None:
         """Goes back to the states of all runs, saved after `iteration` iterations."""

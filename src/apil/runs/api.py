@@ -13,6 +13,7 @@ from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
 from apil.learning.metrics import Row
 from apil.learning.trainer import Trainer
+from apil.optim import OptimizerFactory
 from apil.runs.files import read_rows
 from apil.runs.folder import load_config, load_run
 from apil.runs.train import resume_run, start_run
@@ -36,13 +37,20 @@ class Trained:
 
 
 def train(
-    task: Task[Any], teacher: Teacher, query: str = "apil", *, folder: str | Path | None = None, **settings: Any
+    task: Task[Any],
+    teacher: Teacher,
+    query: str = "apil",
+    *,
+    folder: str | Path | None = None,
+    make_optimizer: OptimizerFactory | None = None,
+    **settings: Any,
 ) -> Trained:
     """Trains an agent in `task` from `teacher` with the query policy of that name.
 
     `settings` are those of `RunConfig` (seed, iterations, batch, learning_rate, threshold, ...). With a `folder` the
     run is written there; the same call again goes on where it stopped, or just loads what is finished. Such a folder
-    names parts that only your program has: `load_run` and `resume_run` need them as `Parts`.
+    names parts that only your program has: `load_run` and `resume_run` need them as `Parts`. `make_optimizer` takes the
+    place of the optimiser that the settings name.
     """
     if not callable(getattr(task, "reset", None)):
         raise ApilError(
@@ -63,7 +71,7 @@ def train(
             **settings,
         }
     )
-    parts = Parts(task, teacher)
+    parts = Parts(task, teacher, make_optimizer)
     if folder is None:
         trainer = Trainer([config], parts=parts)
         trainer.train()
