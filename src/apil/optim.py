@@ -78,18 +78,21 @@ class Adam:
         """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
         self._steps += active
         power = self._steps.clamp_min(1.0)
-        rate = (self.rate(active) / (1.0 - 0.9**power)).float()
-        correction = (1.0 - 0.999**power).rsqrt().float()
-        keep_first = torch.where(active, 0.9, 1.0)
-        keep_second = torch.where(active, 0.999, 1.0)
+        rates = (self.rate(active) / (1.0 - 0.9**power)).float()
+        corrections = (1.0 - 0.999**power).rsqrt().float()
+        of_runs = (torch.where(active, 0.9, 1.0), torch.where(active, 0.999, 1.0), corrections, rates)
+        shaped = {
+            dim: [values.view(-1, *[1] * (dim - 1)) for values in of_runs]
+            for dim in {value.dim() for value in self.parameters.values()}
+        }
         for (name, value), gradient in zip(self.parameters.items(), gradients, strict=True):
             first, second = self._first[name], self._second[name]
-            shape = (-1, *[1] * (value.dim() - 1))
-            first.mul_(keep_first.view(shape)).add_(gradient, alpha=0.1)
-            second.mul_(keep_second.view(shape)).addcmul_(gradient, gradient, value=0.001)
+            keep_first, keep_second, correction, rate = shaped[value.dim()]
+            first.mul_(keep_first).add_(gradient, alpha=0.1)
+            second.mul_(keep_second).addcmul_(gradient, gradient, value=0.001)
             # Square roots of exact zeros are many times slower than those of the smallest normal number.
-            scale = second.clamp_min(_TINY).sqrt_().mul_(correction.view(shape)).add_(1e-8)
-            value.sub_(torch.div(first, scale, out=scale).mul_(rate.view(shape)))
+            scale = second.clamp_min(_TINY).sqrt_().mul_(correction).add_(1e-8)
+            value.sub_(torch.div(first, scale, out=scale).mul_(rate))
 
 
 _SIDE = 64

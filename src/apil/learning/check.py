@@ -14,7 +14,7 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.learning.ask import Guard, TeacherError
-from apil.learning.group import Group
+from apil.learning.group import Group, Groups
 from apil.rng import Streams, global_random_state
 from apil.tasks.check import EPISODES, SEEDS, GivenUp, Problems, random_action
 from apil.tasks.protocol import Task
@@ -145,7 +145,7 @@ def _lesson(
         state = task.step(state, lesson.actions[-1])
     final: Group[Session] = Group(group.runs, streams, inner, group.name)
     try:
-        Guard().final([final], task.distance(state))
+        Guard().final(Groups([final]), task.distance(state))
     except ApilError as error:
         problems.add("final", str(error).split(": mend")[0])
     except Exception as error:
@@ -164,11 +164,11 @@ def _asked(
 ) -> Answer:
     """The answers of a step; what is wrong with them is noted, and they count as not given."""
     try:
-        return Guard(box=task.box).answers([group], seen, reference, asked, t)
+        return Guard(box=task.box).answers(Groups([group]), seen, reference, asked, t)
     except TeacherError as error:
         told = error.problem.removeprefix(f"Teacher '{group.name}'").strip(", ")
         problems.add(re.sub(r"[\d.]+", "#", told), f"at step {t}, {told}")
-        return Guard(on_error="skip", box=task.box).answers([group], seen, reference, asked, t)
+        return Guard(on_error="skip", box=task.box).answers(Groups([group]), seen, reference, asked, t)
 
 
 def _same(one: Answer, two: Answer, asked: Tensor) -> bool:
