@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from apil.learning.build import build
-from apil.nn import StackedAdam, mlp
+from apil.nn import mlp
+from apil.optim import optimizer_factory
 from apil.r2r.instruction import InstructionModel
 from apil.r2r.panorama import Glance, glance, look_again, look_for, step_tokens
 from apil.r2r.task import R2R
@@ -51,11 +52,8 @@ class PlainR2R:
         assert isinstance(agents.model, InstructionModel)
         assert isinstance(agents.task, R2R)
         self.streams, self.task, self.model = agents.streams, agents.task, agents.model
-        rate, warmup, muon = config.learner.learning_rate, config.learner.warmup, config.learner.optimizer == "muon"
-        self.optimisers = [
-            StackedAdam(self.model.policy, rate, warmup, muon=muon),
-            StackedAdam(self.model.identity, rate, warmup),
-        ]
+        make = optimizer_factory(config.learner.optimizer, config.learner.learning_rate, config.learner.warmup)
+        self.optimisers = [make("policy", self.model.policy), make("identity", self.model.identity)]
         self.parts = [list(optimiser.parameters.values()) for optimiser in self.optimisers]
         self.averages = [p.detach().clone() for part in self.parts for p in part]
         self.decisions = 0

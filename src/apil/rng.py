@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+_BLOCK = 16384
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -52,20 +54,38 @@ class Draws:
         self._next = 0
         self.runs = len(keys)
 
+    def of_runs(self, runs: slice) -> Draws:
+        """The same draws of some runs only, from here on."""
+        some = copy(self)
+        some._base = self._base[runs]
+        some.runs = len(some._base)
+        return some
+
     def _bits(self, count: int) -> NDArray[np.uint64]:
         """[runs, count] 64-bit words."""
         positions = np.arange(self._next + 1, self._next + 1 + count, dtype=np.uint64)
         positions *= _GAMMA
         self._next += count
-        return _mix(self._base[:, None] + positions)
+        bits = self._base[:, None] + positions
+        for rows in self._blocks(count):
+            _mix(bits[rows])
+        return bits
+
+    def _blocks(self, count: int) -> Iterator[slice]:
+        """The runs, in blocks of about `_BLOCK` numbers: what is done in several passes stays in the cache."""
+        step = max(1, _BLOCK // max(count, 1))
+        for start in range(0, self.runs, step):
+            yield slice(start, start + step)
 
     def uniform(self, *shape: int) -> Tensor:
         """[runs, *shape] float32 in the open interval (0, 1): neither end is ever drawn."""
         count = math.prod(shape)
         words = self._bits((count + 1) // 2).view(np.uint32)[:, :count]
-        values = (words >> np.uint32(9)).astype(np.float32)
-        values += np.float32(0.5)
-        values *= np.float32(2.0**-23)
+        values = np.empty(words.shape, np.float32)
+        for rows in self._blocks(count):
+            np.right_shift(words[rows], np.uint32(9), out=values[rows], casting="unsafe")
+            values[rows] += np.float32(0.5)
+            values[rows] *= np.float32(2.0**-23)
         return torch.from_numpy(values.reshape(-1, *shape))
 
     def exponential(self, *shape: int) -> Tensor:

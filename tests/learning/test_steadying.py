@@ -11,7 +11,7 @@ from apil.learning.collect import collect
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.learning.update import Learner
-from apil.nn import StackedAdam
+from apil.optim import Adam
 from apil.settings import RunSettings
 
 
@@ -67,7 +67,7 @@ def test_the_rising_rate_is_that_of_torch() -> None:
     own = [[value[run].clone().requires_grad_() for value in stacked.values()] for run in range(runs)]
     peers = [torch.optim.Adam(parameters, lr=rate) for parameters in own]
     rising = [torch.optim.lr_scheduler.LambdaLR(peer, lambda done: min(1.0, (done + 1) / warmup)) for peer in peers]
-    adam = StackedAdam(stacked, rate, warmup)
+    adam = Adam(stacked, rate, warmup)
     for iteration in range(30):
         gradients = [_random(runs, *shape, seed=iteration * 7 + n + 50) for n, shape in enumerate(shapes.values())]
         for run in range(runs):
@@ -85,11 +85,11 @@ def test_the_rising_rate_is_that_of_torch() -> None:
 def _first_gradients(clip: float) -> list[dict[str, torch.Tensor]]:
     """Of each of three runs, the gradients of its first update: ten times Adam's first moments."""
     agents = build([RunSettings.of("maze", "twodifdetm", "errpred", seed=seed, threshold=0.5) for seed in (1, 2, 3)])
-    learner = Learner(agents, 1e-3, clip=clip, muon=False)
+    learner = Learner(agents, optimizer_factory("adam", 1e-3), clip)
     learner.update(
         collect(build([RunSettings.of("maze", "twodifdetm", "bc", seed=seed) for seed in (1, 2, 3)]), 0, 4), 0
     )
-    moments = [learner.moments(run) for run in range(3)]
+    moments = [learner.state(run) for run in range(3)]
     return [{name: 10 * value for name, value in own.items() if ".first." in name} for own in moments]
 
 

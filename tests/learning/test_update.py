@@ -13,6 +13,7 @@ from apil.learning.collect import Agents, collect
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.learning.update import Learner
+from apil.optim import optimizer_factory
 from apil.query import QUERY_POLICIES
 from apil.settings import RunSettings
 from apil.types import Episodes
@@ -52,14 +53,14 @@ def test_all_parts_learn_where_there_are_answers(query: str) -> None:
     # Episodes of a run that asks everywhere, so that every policy has labels.
     episodes = collect(build([_config("bc")]), 0, 4)
     before = _weights(agents)
-    Learner(agents, 1e-3, muon=False).update(episodes, 0)
+    Learner(agents, optimizer_factory("adam", 1e-3)).update(episodes, 0)
     assert _changed(before, _weights(agents)) == set(before)
 
 
 @pytest.mark.parametrize("query", QUERY_POLICIES.names())
 def test_without_answers_only_predictors_of_the_end_learn_and_only_when_to_ask(query: str) -> None:
     agents = build([_config(query)])
-    learner = Learner(agents, 1e-3, muon=False)
+    learner = Learner(agents, optimizer_factory("adam", 1e-3))
     episodes = collect(build([_config("bc")]), 0, 4)
     learner.update(episodes, 0)
     before = _weights(agents)
@@ -83,7 +84,7 @@ def test_a_query_loss_does_not_reach_policy_or_identity(query: str) -> None:
     found = []
     for name in (query, "bc"):
         agents = build([_config(name)])
-        learner = Learner(agents, 1e-3, muon=False)
+        learner = Learner(agents, optimizer_factory("adam", 1e-3))
         for iteration in range(3):
             learner.update(episodes, iteration)
         found.append(_weights(agents))
@@ -98,7 +99,7 @@ def test_the_identity_loss_does_not_reach_the_policy() -> None:
         # Another identity model gives another identity loss; the policy must not notice.
         for value in agents.model.identity.values():
             value *= scale
-        Learner(agents, 1e-3, muon=False).update(episodes, 0)
+        Learner(agents, optimizer_factory("adam", 1e-3)).update(episodes, 0)
         found.append(_weights(agents))
     assert {name for name in _changed(*found) if name.startswith("policy.")} == set()
     assert _changed(*found)

@@ -116,14 +116,14 @@ def test_a_gaussian_model_learns_two_teachers_who_differ() -> None:
     """One teacher answers 1 and the other -1, with equal chance: the mixture's mean is 0, its variance extrinsic and
     near 1, and each persona acts like its teacher.
     """
-    from apil.nn import StackedAdam
+    from apil.optim import Adam
 
     box = ActionBox(torch.tensor([-1.0]), torch.tensor([1.0]))
     model = PersonaModel(
         Streams([0]), state_size=3, actions=box, teachers=2, samples=[0], sizes=ModelSettings(dropout=0.0)
     )
     # Small steps: near its floor the standard deviation makes large ones swing about the answer.
-    adam = [StackedAdam(part, 1e-3) for part in (model.policy, model.identity)]
+    adam = [Adam(part, 1e-3) for part in (model.policy, model.identity)]
     features = torch.ones(1, 8, 1, 3)
     identity = (torch.arange(8) % 2).view(1, 8, 1)
     answer = torch.where(identity.unsqueeze(-1) == 0, 1.0, -1.0)

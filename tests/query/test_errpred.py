@@ -11,6 +11,7 @@ from apil.learning.build import build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import take
 from apil.learning.update import Learner
+from apil.optim import optimizer_factory
 from apil.query.errpred import errpred
 from apil.query.protocol import QuerySetup
 from apil.rng import Streams
@@ -78,7 +79,7 @@ def test_the_loss_is_the_squared_error_of_the_margin_at_asked_steps(episodes: Ep
 
 def test_training_brings_the_prediction_to_the_margin(episodes: Episodes) -> None:
     agents = _agents(0.5, learning_rate=1e-2)
-    learner = Learner(agents, 1e-2, muon=False)
+    learner = Learner(agents, optimizer_factory("adam", 1e-2))
     first = float(learner.update(episodes, 0)["query_loss"][0])
     for iteration in range(1, 60):
         last = float(learner.update(episodes, iteration)["query_loss"][0])

@@ -17,6 +17,7 @@ from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import Agents, Step, collect
 from apil.learning.update import Learner
+from apil.optim import optimizer_factory
 from apil.query import QUERY_POLICIES
 from apil.query.protocol import QuerySetup
 from apil.query.safety import discrepancy
@@ -149,7 +150,7 @@ def test_rnd_is_the_error_against_a_network_that_never_changes() -> None:
     states = torch.stack([belief.state for belief in beliefs], 2)[0].double().numpy()
     copied = _copied_network(policy, beliefs)
     assert copied.std((0, 1)).min() > 1e-3, "it sees the state"
-    learner = Learner(agents, 1e-3, muon=False)
+    learner = Learner(agents, optimizer_factory("adam", 1e-3))
     for iteration in range(3):
         w = {name: value[0].detach().double().numpy() for name, value in policy.parameters.items()}
         copy = np.maximum(states @ w["w1"] + w["b1"], 0) @ w["w2"] + w["b2"]

@@ -18,6 +18,7 @@ from apil.learning.collect import Agents, collect
 from apil.learning.group import take
 from apil.learning.state import weights
 from apil.learning.update import Learner
+from apil.optim import optimizer_factory
 from apil.r2r.instruction import InstructionModel, InstructionSession
 from apil.r2r.options import InstructionSizes
 from apil.r2r.scenes import Panoramas, Readings
@@ -180,7 +181,7 @@ def test_an_agent_whose_teacher_leaves_distances_out_learns(houses_data: Path) -
     agents = build([config], Parts(teacher=forgetful))
     episodes = collect(agents, 0, BATCH)
     assert bool(episodes.distance[episodes.asked].isnan().any())
-    Learner(agents, 1e-3, muon=False).update(episodes, 0)
+    Learner(agents, optimizer_factory("adam", 1e-3)).update(episodes, 0)
     assert all(bool(value.isfinite().all()) for value in weights(agents, 0).values())
 
 
@@ -256,7 +257,7 @@ def test_identity_and_query_losses_do_not_reach_the_policy(houses_data: Path) ->
     agents = _agents(houses_data, query="apil", teacher="twodifdetm", dropout=0.2)
     episodes = collect(_agents(houses_data, query="bc", teacher="twodifdetm"), 0, BATCH)
     # It makes all weights leaves that gradients can reach.
-    Learner(agents, 1e-3, muon=False)
+    Learner(agents, optimizer_factory("adam", 1e-3))
     group = agents.queries[0]
     asking = group.part.loss(take(episodes, group.runs))
     assert asking is not None
@@ -402,7 +403,7 @@ def test_an_agent_learns_from_any_subset_of_features(houses_data: Path, features
     for name in ("captions", "objects", "rooms"):
         assert any(key.split(".")[0] == name for key in agents.model.policy) == (name in shown)
     before = {name: value.clone() for name, value in weights(agents, 0).items()}
-    Learner(agents, 1e-3, muon=False).update(collect(agents, 0, BATCH), 0)
+    Learner(agents, optimizer_factory("adam", 1e-3)).update(collect(agents, 0, BATCH), 0)
     changed = {name for name, value in weights(agents, 0).items() if not torch.equal(value, before[name])}
     # Generated houses come without word vectors; and who is shown no words has none to look for.
     wordless = not {"captions", "objects"} & set(shown)
@@ -432,7 +433,7 @@ def test_image_features_are_seen_and_learned_from(houses_data: Path) -> None:
         own = _moved(agents, _in_world(houses_data, images=images), features="images")
         found.append(collect(own, 0, BATCH))
         before = own.model.policy["images.w"].clone()
-        Learner(own, 1e-3, muon=False).update(found[-1], 0)
+        Learner(own, optimizer_factory("adam", 1e-3)).update(found[-1], 0)
         assert not torch.equal(before, own.model.policy["images.w"])
     assert not torch.equal(found[0].mean[:, :, 0], found[1].mean[:, :, 0])
 

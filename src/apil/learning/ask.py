@@ -5,8 +5,9 @@ Teachers are other people's code, or people. Whatever they do wrong becomes one 
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol
 
@@ -14,11 +15,12 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.learning.group import Group, take
+from apil.learning.group import Group, Groups, take
 from apil.teachers.protocol import MemberError, Session, may_miss_distances, told_end
 from apil.types import ActionBox, Answer, Observation, Reference
 
 OnError = Literal["stop", "skip"]
+_FIELDS = tuple(field.name for field in fields(Answer))
 
 
 class TeacherError(ApilError):
@@ -42,8 +44,8 @@ class TeacherError(ApilError):
 class AnswerLog(Protocol):
     """Remembers answers, so that none is asked for twice."""
 
-    def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
-        """The answers where `asked` [runs, episodes]: known ones from memory, the others by `ask`."""
+    def consult(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+        """The answers to the questions `put` [runs, episodes]: known ones from memory, the others by `ask`."""
 
 
 @dataclass(frozen=True)
@@ -58,53 +60,82 @@ class Guard:
     """The bounds of continuous actions; None where actions are discrete."""
 
     def answers(
-        self, sessions: Sequence[Group[Session]], seen: Observation, reference: Reference, asked: Tensor, t: int
+        self, sessions: Groups[Session], seen: Observation, reference: Reference, put: Tensor, t: int
     ) -> Answer:
-        """The answers of all teachers; `given` tells where there is one."""
-        if len(sessions) == 1:
-            return self._one(sessions[0], seen, reference, asked, t)
-        answer = _nothing(asked, self.box)
-        for group in sessions:
-            runs = group.runs
-            try:
-                own = self._one(group, take(seen, runs), take(reference, runs), asked[runs], t)
-            except TeacherError as error:
-                error.run = int(torch.arange(len(asked))[runs][error.run])
-                raise
-            for field in fields(Answer):
-                getattr(answer, field.name)[runs] = getattr(own, field.name)
-        return answer
+        """The answers of all teachers to the questions `put` [runs, episodes]; `given` is true where there is one."""
+        if not put.any():
+            return _nothing(put, self.box)
+        found = [self._answer(group, seen, reference, put, t) for group in sessions]
+        answer = Answer(*(sessions.join([getattr(own, name) for own in found]) for name in _FIELDS))
+        assert answer.given is not None
+        wrong = answer.given & ~self._sound(answer, sessions, seen)
+        if not wrong.any():
+            return answer
+        if self.on_error == "stop":
+            raise self._complaint(answer, sessions, seen, wrong)
+        return replace(answer, given=answer.given & ~wrong)
 
-    def _one(self, group: Group[Session], seen: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """One teacher's checked answers."""
-        if not asked.any():
-            return _nothing(asked, self.box)
+    def _answer(self, group: Group[Session], seen: Observation, reference: Reference, put: Tensor, t: int) -> Answer:
+        """What one teacher answers; `given` is set."""
+        runs = group.runs
+        own = put[runs]
+        if not own.any():
+            return _nothing(own, self.box)
         try:
-            answer = self._call(lambda: group.part.answer(seen, reference, asked, t))
-            if isinstance(answer, Answer) and answer.given is not None and not bool((asked & answer.given).any()):
-                return _nothing(asked, self.box)
-            _check_form(answer, asked, self.box)
+            answer = self._call(lambda: group.part.answer(take(seen, runs), take(reference, runs), own, t))
+            if isinstance(answer, Answer) and answer.given is not None and not bool((own & answer.given).any()):
+                return _nothing(own, self.box)
+            _check_form(answer, own, self.box)
         except Exception as error:
-            if self.on_error == "stop":
-                run, episode = asked.nonzero()[0].tolist()
-                raise TeacherError(f"Teacher '{group.name}' {_what(error)}", run, episode) from error
-            return _nothing(asked, self.box)
-        given = asked if answer.given is None else asked & answer.given
-        unknown = answer.distance.isnan() & may_miss_distances(group.part)
-        wrong = given & ~_sound(answer, unknown, seen, self.box, len(group.name.split("+")))
-        if wrong.any():
-            if self.on_error == "stop":
-                run, episode = wrong.nonzero()[0].tolist()
-                excused = replace(answer, distance=torch.where(unknown, 0.0, answer.distance))
-                raise TeacherError(_complaint(group.name, excused, seen, self.box, run, episode), run, episode)
-            given = given & ~wrong
-        return Answer(answer.action, answer.distance, answer.identity, given)
+            if self.on_error == "skip":
+                return _nothing(own, self.box)
+            run, episode = _first(group, own, len(put))
+            raise TeacherError(f"Teacher '{group.name}' {_what(error)}", run, episode) from error
+        return replace(answer, given=own if answer.given is None else own & answer.given)
 
-    def final(self, sessions: Sequence[Group[Session]], distance: Tensor) -> Tensor:
-        """[runs, episodes]: the final distances as the teachers tell them, from the true ones."""
-        told = distance.clone()
+    def _sound(self, answer: Answer, sessions: Groups[Session], seen: Observation) -> Tensor:
+        """[runs, episodes] bool: the action is valid here, the distance not negative (or missing where that is allowed)
+        and the identity known."""
+        if self.box is not None:
+            sound = self.box.contains(answer.action)
+        else:
+            action = answer.action.clamp(0, seen.valid.shape[-1] - 1)
+            sound = seen.valid.gather(-1, action.unsqueeze(-1)).squeeze(-1) & (action == answer.action)
+        far = answer.distance >= 0
         for group in sessions:
-            own = told_end(group.part, distance[group.runs])
+            if may_miss_distances(group.part):
+                far[group.runs] |= answer.distance[group.runs].isnan()
+        teachers = len(sessions[0].name.split("+"))  # all teachers of a stack have as many members
+        return sound & far & (answer.identity.clamp(0, teachers - 1) == answer.identity)
+
+    def _complaint(self, answer: Answer, sessions: Groups[Session], seen: Observation, wrong: Tensor) -> TeacherError:
+        """What is wrong with the first wrong answer."""
+        group = next(group for group in sessions if wrong[group.runs].any())
+        run, episode = _first(group, wrong[group.runs], len(wrong))
+        action, identity = answer.action[run, episode].tolist(), int(answer.identity[run, episode])
+        distance = float(answer.distance[run, episode])
+        members = group.name.split("+")
+        if not 0 <= identity < len(members):
+            told = f"Teacher '{group.name}' answered as identity {identity}, but has {len(members)} members,"
+            return TeacherError(told, run, episode)
+        told = f"Teacher '{group.name}', member {identity} ({members[identity]}),"
+        if not distance >= 0 and not (math.isnan(distance) and may_miss_distances(group.part)):
+            told += f" told the distance {distance:g}, which is not a distance,"
+        elif self.box is not None:
+            low, high = self.box.low.tolist(), self.box.high.tolist()
+            told += f" answered action {action}, but actions lie between {low} and {high},"
+        else:
+            valid = seen.valid[run, episode].nonzero().flatten().tolist()
+            told += f" answered action {action}, but valid actions are {', '.join(map(str, valid))},"
+        return TeacherError(told, run, episode)
+
+    def final(self, sessions: Groups[Session], distance: Tensor) -> Tensor:
+        """[runs, episodes]: the final distances as the teachers tell them, from the true ones."""
+        told = sessions.join([told_end(group.part, distance[group.runs]) for group in sessions])
+        if bool((told >= 0).all()):
+            return told
+        for group in sessions:
+            own = told[group.runs]
             wrong = ~(own >= 0) & ~(own.isnan() & may_miss_distances(group.part))
             if wrong.any():
                 worst = float(own[wrong][0])
@@ -112,7 +143,6 @@ class Guard:
                     f"Teacher '{group.name}' told the final distance {worst:g}, which is not a distance: mend the "
                     "teacher, or the distance of the task."
                 )
-            told[group.runs] = own
         return told
 
     def _call(self, answer: Callable[[], Answer]) -> Answer:
@@ -138,14 +168,14 @@ class Guard:
         return result
 
 
-def _check_form(answer: Any, asked: Tensor, box: ActionBox | None) -> None:
+def _check_form(answer: Any, put: Tensor, box: ActionBox | None) -> None:
     """Refuses what is not an answer at all."""
     if not isinstance(answer, Answer):
         raise TypeError(f"answered with {type(answer).__name__} instead of an Answer")
     for name in ("action", "identity", "distance"):
         part = getattr(answer, name)
         numbers = None if box is None or name != "action" else len(box.low)
-        expected = list(asked.shape) if numbers is None else [*asked.shape, numbers]
+        expected = list(put.shape) if numbers is None else [*put.shape, numbers]
         if not isinstance(part, Tensor) or list(part.shape) != expected:
             shape = list(part.shape) if isinstance(part, Tensor) else type(part).__name__
             raise TypeError(f"answered with {name} {shape}, expected a tensor {expected}")
@@ -161,33 +191,13 @@ def _what(error: Exception) -> str:
     return f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 
-def _nothing(asked: Tensor, box: ActionBox | None) -> Answer:
-    long, none = torch.zeros_like(asked, dtype=torch.long), torch.zeros_like(asked, dtype=torch.float)
-    action = long if box is None else none.new_zeros(*asked.shape, len(box.low))
-    return Answer(action, none, long.clone(), torch.zeros_like(asked))
+def _nothing(put: Tensor, box: ActionBox | None) -> Answer:
+    long, none = torch.zeros_like(put, dtype=torch.long), torch.zeros_like(put, dtype=torch.float)
+    action = long if box is None else none.new_zeros(*put.shape, len(box.low))
+    return Answer(action, none, long, torch.zeros_like(put))
 
 
-def _sound(answer: Answer, unknown: Tensor, seen: Observation, box: ActionBox | None, teachers: int) -> Tensor:
-    """[runs, episodes] bool: the action is valid here, the distance not negative (or `unknown`), the identity known."""
-    if box is not None:
-        sound = box.contains(answer.action)
-    else:
-        action = answer.action.clamp(0, seen.valid.shape[-1] - 1)
-        sound = seen.valid.gather(-1, action.unsqueeze(-1)).squeeze(-1) & (action == answer.action)
-    sound = sound & ((answer.distance >= 0) | unknown)
-    return sound & (answer.identity.clamp(0, teachers - 1) == answer.identity)
-
-
-def _complaint(name: str, answer: Answer, seen: Observation, box: ActionBox | None, run: int, episode: int) -> str:
-    action, identity = answer.action[run, episode].tolist(), int(answer.identity[run, episode])
-    distance = float(answer.distance[run, episode])
-    members = name.split("+")
-    if not 0 <= identity < len(members):
-        return f"Teacher '{name}' answered as identity {identity}, but has {len(members)} members,"
-    who = f"Teacher '{name}', member {identity} ({members[identity]}),"
-    if not distance >= 0:
-        return f"{who} told the distance {distance:g}, which is not a distance,"
-    if box is not None:
-        return f"{who} answered action {action}, but actions lie between {box.low.tolist()} and {box.high.tolist()},"
-    valid = seen.valid[run, episode].nonzero().flatten().tolist()
-    return f"{who} answered action {action}, but valid actions are {', '.join(map(str, valid))},"
+def _first(group: Group[Session], flags: Tensor, stack: int) -> tuple[int, int]:
+    """The first place of a group, [its runs, episodes], that is flagged: its run in the stack, and the episode."""
+    run, episode = flags.nonzero()[0].tolist()
+    return int(torch.arange(stack)[group.runs][run]), episode

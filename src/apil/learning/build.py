@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,6 +18,7 @@ from apil.model.encoded import EncodedModel, StateEncoder
 from apil.model.expectation import DENSE
 from apil.model.persona import PersonaModel
 from apil.model.protocol import Model
+from apil.optim import OptimizerFactory, optimizer_factory
 from apil.query import QUERY_POLICIES, default_threshold, needs_threshold, takes_budget
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
@@ -36,6 +39,7 @@ class Parts:
 
     task: Task[Any] | None = None
     teacher: Teacher | None = None
+    optimizer: OptimizerFactory | None = None
 
     def members(self, config: RunSettings) -> tuple[str, ...]:
         """A name for each of the K identities."""
@@ -47,24 +51,38 @@ class Parts:
 
     def made_for(self, config: RunSettings) -> Parts:
         """The parts of one run as objects, each made once."""
-        return Parts(self.task_of(config), self.teacher_of(config))
+        return Parts(self.task_of(config), self.teacher_of(config), self.optimizer)
 
     def task_of(self, config: RunSettings) -> Task[Any]:
         """The task of a run."""
         return make_task(config) if self.task is None else self.task
+
+    def optimizer_of(self, config: RunSettings) -> OptimizerFactory:
+        """What makes the optimisers of a run."""
+        return self.optimizer or optimizer_factory(
+            config.learner.optimizer, config.learner.learning_rate, config.learner.warmup
+        )
 
 
 NAMED = Parts()
 """Everything by its name in the config."""
 
 
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Of glibc's mallopt."""
+
+
 def configure_torch() -> None:
     """One thread: two single-threaded processes beat one with two, and a sum has one order.
 
     Numbers too small for a full mantissa count as 0: vanishing gradients would otherwise slow Adam down tenfold.
+    Freed memory is kept for the next tensors: to get it back from the kernel, page by page, takes a tenth of the time.
     """
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+    with suppress(AttributeError, TypeError):  # where there is no glibc
+        ctypes.CDLL(None).mallopt(_TRIM_THRESHOLD, 2**29)
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 2**25)
 
 
 def committee_of(settings: RunSettings) -> Teacher:

@@ -11,7 +11,7 @@ from torch import Tensor
 from apil.contract import GivenUp, Problems, problems_of
 from apil.errors import ApilError, in_one_line
 from apil.learning.ask import Guard, TeacherError
-from apil.learning.group import Group, take
+from apil.learning.group import Group, Groups, take
 from apil.rng import Streams
 from apil.tasks.check import EPISODES, SEEDS, random_action
 from apil.tasks.protocol import Task
@@ -129,7 +129,7 @@ def _lesson(
         steps.append(_Step(asked, answer, action))
         state = task.step(state, action)
     try:
-        Guard().final([group], task.distance(state))
+        Guard().final(Groups([group]), task.distance(state))
     except ApilError as error:
         problems.expect(False, str(error).rpartition(": ")[0])
     except Exception as error:
@@ -141,11 +141,11 @@ def _answered(problems: Problems, group: Group[Session], task: Task[Any], state:
     """The answers of a step; what is wrong with them is noted, and they count as not given."""
     seen, reference = task.observe(state), task.reference(state)
     try:
-        return Guard(box=task.box).answers([group], seen, reference, asked, t)
+        return Guard(box=task.box).answers(Groups([group]), seen, reference, asked, t)
     except TeacherError as error:
         problem = error.problem.removeprefix(f"Teacher '{group.name}'").strip(", ")
         problems.expect(False, f"at step {t}, {problem}")
-        return Guard(on_error="skip", box=task.box).answers([group], seen, reference, asked, t)
+        return Guard(on_error="skip", box=task.box).answers(Groups([group]), seen, reference, asked, t)
 
 
 def _given(answer: Answer) -> Tensor:

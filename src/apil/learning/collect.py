@@ -12,7 +12,7 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.learning.ask import AnswerLog, Guard, TeacherError
-from apil.learning.group import Group, take
+from apil.learning.group import Group, Groups, take
 from apil.model.protocol import Model
 from apil.query.protocol import Listener, QueryPolicy, QuerySession
 from apil.rng import Streams, race
@@ -97,10 +97,11 @@ def _walk(
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
     draws = streams.draws(f"{prefix}model", iteration)
     model = agents.model.begin(draws, streams.draws(f"{prefix}identity", iteration), episodes, horizon)
-    arrival = draws.exponential(horizon, episodes, task.actions)
+    arrival = draws.exponential(horizon, episodes, task.actions).unbind(1)
     luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
     sessions = _open(agents, f"{prefix}teacher", iteration, episodes)
-    queries = [Group(g.runs, g.streams, g.part.begin(episodes), g.name) for g in agents.queries]
+    queries = Groups(Group(g.runs, g.streams, g.part.begin(episodes), g.name) for g in agents.queries)
+    lucks = [luck[group.runs].unbind(1) for group in queries]
     listeners = [(g.runs, g.part) for g in queries if isinstance(g.part, Listener)]
     follows = _follows(agents, acting)
     state = task.reset(streams.draws(f"{prefix}task", iteration), episodes)
@@ -109,15 +110,16 @@ def _walk(
         live = ~task.done(state)
         seen = task.observe(state)
         belief = model.belief(seen, t, horizon)
-        fired = _ask(queries, belief, luck[:, t]) & live
+        wanted = [_decisions(group, belief, own[t]) for group, own in zip(queries, lucks, strict=True)]
+        fired = queries.join(wanted) & live
         # An agent that is measured alone asks nobody; it is noted where it would have.
-        asked = fired if acting != "alone" else torch.zeros_like(fired)
+        put = fired if acting != "alone" else torch.zeros_like(fired)
         try:
-            answer = _answer(agents.guard, sessions, seen, task.reference(state), asked, t, iteration, log)
+            answer = _answer(agents.guard, sessions, seen, task.reference(state), put, t, iteration, log)
         except TeacherError as error:
             raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
-        own = _own_action(belief, arrival[:, t], greedy)
-        answered = asked if answer.given is None else asked & answer.given
+        own = _own_action(belief, arrival[t], greedy)
+        answered = put if answer.given is None else put & answer.given
         action = torch.where(_over(answered & follows, own), answer.action, own)
         for runs, listener in listeners:
             listener.hear(take(belief, runs), take(answer, runs), answered[runs])
@@ -145,37 +147,26 @@ def _own_action(belief: Belief, arrival: Tensor, greedy: bool) -> Tensor:
 
 def _follows(agents: Agents, acting: Acting) -> Tensor:
     """[runs, 1] bool: whether the teacher's action is executed where asked."""
-    follows = torch.full((len(agents.streams.seeds), 1), acting == "helped")
-    if acting == "training":
-        for group in agents.queries:
-            follows[group.runs] = group.part.executes_answer
-    return follows
+    if acting != "training":
+        return torch.full((len(agents.streams.seeds), 1), acting == "helped")
+    groups = agents.queries
+    return Groups(groups).join([torch.full((len(g.streams.seeds), 1), g.part.executes_answer) for g in groups])
 
 
-def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> list[Group[Session]]:
+def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> Groups[Session]:
     horizon = agents.task.horizon
     # What changes while an agent is trained has come to its end when it is measured.
     time = iteration if stream == "teacher" else math.inf
-    return [
+    return Groups(
         Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration, time), episodes, horizon), g.name)
         for g in agents.teachers
-    ]
-
-
-def _ask(queries: Sequence[Group[QuerySession]], belief: Belief, luck: Tensor) -> Tensor:
-    """[runs, episodes] bool: every query policy decides for its own runs."""
-    if len(queries) == 1:
-        return _decisions(queries[0], belief, luck)
-    asked = torch.empty_like(luck, dtype=torch.bool)
-    for group in queries:
-        asked[group.runs] = _decisions(group, take(belief, group.runs), luck[group.runs])
-    return asked
+    )
 
 
 def _decisions(group: Group[QuerySession], belief: Belief, luck: Tensor) -> Tensor:
-    """What one query policy decides; anything else than decisions is refused."""
+    """What one query policy decides for its own runs; anything else than decisions is refused."""
     try:
-        found = group.part.ask(belief, luck)
+        found = group.part.ask(take(belief, group.runs), luck)
     except ApilError as error:
         raise ApilError(f"The query policy '{group.name}': {error}") from error
     if isinstance(found, Tensor) and found.dtype == torch.bool and found.shape == luck.shape:
@@ -189,18 +180,18 @@ def _decisions(group: Group[QuerySession], belief: Belief, luck: Tensor) -> Tens
 
 def _answer(
     guard: Guard,
-    sessions: Sequence[Group[Session]],
+    sessions: Groups[Session],
     seen: Observation,
     reference: Reference,
-    asked: Tensor,
+    put: Tensor,
     t: int,
     iteration: int,
     log: AnswerLog | None,
 ) -> Answer:
-    """The answers, from the log as far as it knows them; only those at asked steps reach the learner."""
+    """The answers, from the log as far as it knows them."""
     if log is None:
-        return guard.answers(sessions, seen, reference, asked, t)
-    return log.consult(iteration, t, asked, lambda missing: guard.answers(sessions, seen, reference, missing, t))
+        return guard.answers(sessions, seen, reference, put, t)
+    return log.consult(iteration, t, put, lambda missing: guard.answers(sessions, seen, reference, missing, t))
 
 
 def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) -> Episodes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from apil.rng import Streams
@@ -27,19 +29,52 @@ class Group(Generic[Part_co]):
     """For messages and records: the query policy's name, the members of a teacher joined by '+'."""
 
 
+class Groups(tuple[Group[Part_co], ...]):
+    """Groups that share out all runs of a stack among them."""
+
+    @cached_property
+    def _order(self) -> Tensor | None:
+        """Where the runs of a stack stand in the groups, end to end; None where that is their own order."""
+        runs = [torch.arange(g.runs.start, g.runs.stop) if isinstance(g.runs, slice) else g.runs for g in self]
+        places = torch.cat(runs)
+        return None if bool((places.diff() > 0).all()) else places.argsort()
+
+    def join(self, parts: list[Tensor]) -> Tensor:
+        """[runs, ...] in the order of the stack, from what belongs to each group."""
+        if len(parts) == 1:
+            return parts[0]
+        joined = torch.cat(parts)
+        return joined if self._order is None else joined.index_select(0, self._order)
+
+
 def take(record: Any, runs: Places) -> Any:
-    """The same record of some runs only."""
+    """The same record of some runs only; its fields are taken when they are read, as most are not."""
     if isinstance(record, Tensor):
         return record[runs]
-    if record is None or isinstance(record, int):
-        return record
-    if hasattr(record, "of_runs"):
-        return record.of_runs(runs)
     kind = type(record)
-    if kind not in _NAMES:
-        _NAMES[kind] = tuple(field.name for field in fields(kind))
-    return kind(*[take(getattr(record, name), runs) for name in _NAMES[kind]])
+    if kind not in _VIEWS:
+        if record is None or isinstance(record, int):
+            return record
+        if hasattr(record, "of_runs"):
+            return record.of_runs(runs)
+        taken = {field.name: _TakenField(field.name) for field in fields(record)}
+        _VIEWS[kind] = type(kind.__name__, (kind,), taken)
+    view: Any = object.__new__(_VIEWS[kind])
+    view.__dict__["_taken_from"] = record, runs
+    return view
 
 
-_NAMES: dict[type, tuple[str, ...]] = {}
-"""The fields of the records, looked up once: `take` is called at every step."""
+class _TakenField:
+    """A field of a view: taken when it is first read, then an attribute like any other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, view: Any, owner: type) -> Any:
+        record, runs = view.__dict__["_taken_from"]
+        found = view.__dict__[self._name] = take(getattr(record, self._name), runs)
+        return found
+
+
+_VIEWS: dict[type, type] = {}
+"""To a kind of record the subclass whose fields are those of some runs of another record."""

@@ -20,10 +20,8 @@ Row = dict[str, Any]
 
 def step_sums(episodes: Episodes) -> dict[str, Tensor]:
     """Sums over the live steps of each uncertainty, each [runs] float64."""
-    return {
-        part: torch.where(episodes.live, getattr(episodes.uncertainty, part), 0.0).double().sum((1, 2))
-        for part in PARTS
-    }
+    parts = torch.stack([getattr(episodes.uncertainty, part) for part in PARTS])
+    return dict(zip(PARTS, torch.where(episodes.live, parts, 0.0).double().sum((2, 3)), strict=True))
 
 
 class Meter:

@@ -39,8 +39,7 @@ class Trainer:
         """The metrics of each run."""
         self._log = log
         learner = configs[0].learner
-        muon = learner.optimizer == "muon"
-        self._learner = Learner(self.agents, learner.learning_rate, learner.warmup, learner.clip, muon=muon)
+        self._learner = Learner(self.agents, parts.optimizer_of(configs[0]), learner.clip)
         self._meter = Meter(len(configs), _costs(self.agents))
         self._average = Average(self.agents, learner.average) if learner.average else None
 
@@ -99,7 +98,7 @@ class Trainer:
 
     def _views(self, run: int) -> dict[str, Tensor]:
         averages = {} if self._average is None else self._average.of_run(run)
-        return weights(self.agents, run) | averages | self._learner.moments(run)
+        return weights(self.agents, run) | averages | self._learner.state(run)
 
     def restore(self, iteration: int, saved: Sequence[dict[str, Tensor]]) -> None:
         """Goes back to the states of all runs, saved after `iteration` iterations."""

@@ -11,7 +11,7 @@ from apil.errors import ApilError
 from apil.learning.collect import Agents
 from apil.learning.group import Places, take
 from apil.learning.state import place_in
-from apil.nn import StackedAdam
+from apil.optim import Optimizer, OptimizerFactory
 from apil.types import Episodes
 
 
@@ -21,31 +21,26 @@ class Learner:
     The identity and query losses do not reach the policy: their inputs carry no gradient.
     """
 
-    def __init__(self, agents: Agents, learning_rate: float, warmup: int = 0, clip: float = 0.0, *, muon: bool) -> None:
-        """The policy's gradient is cut to the length `clip`, if it is not 0; the rate rises over `warmup` updates.
-
-        With `muon` the policy's matrices go by Muon. The smaller networks of the others always go by Adam."""
+    def __init__(self, agents: Agents, make_optimizer: OptimizerFactory, clip: float = 0.0) -> None:
+        """The policy's gradient is cut to the length `clip`, if it is not 0."""
         self._agents = agents
         self._clip = clip
         everyone = slice(0, len(agents.streams.seeds))
-        self._optimisers: list[tuple[str, Places, StackedAdam]] = [
-            ("policy", everyone, StackedAdam(agents.model.policy, learning_rate, warmup, muon=muon)),
-            ("identity", everyone, StackedAdam(agents.model.identity, learning_rate, warmup)),
+        self._optimizers: list[tuple[str, Places, Optimizer]] = [
+            ("policy", everyone, make_optimizer("policy", agents.model.policy)),
+            ("identity", everyone, make_optimizer("identity", agents.model.identity)),
         ]
         for group in agents.queries:
             if group.part.parameters:
-                adam = StackedAdam(group.part.parameters, learning_rate, warmup)
-                self._optimisers.append(("query", group.runs, adam))
+                self._optimizers.append(("query", group.runs, make_optimizer("query", group.part.parameters)))
 
-    def moments(self, run: int) -> dict[str, Tensor]:
-        """The optimisers' state of one run, as views: 'adam.<part>.first.*', '.second.*' and '.steps'."""
+    def state(self, run: int) -> dict[str, Tensor]:
+        """The optimisers' state of one run, as views: 'adam.<part>.*', which is 'adam' in every checkpoint."""
         named: dict[str, Tensor] = {}
-        for part, runs, adam in self._optimisers:
+        for part, runs, optimizer in self._optimizers:
             place = place_in(runs, run, len(self._agents.streams.seeds))
             if place is not None:
-                named |= {f"adam.{part}.first.{name}": value[place] for name, value in adam.first.items()}
-                named |= {f"adam.{part}.second.{name}": value[place] for name, value in adam.second.items()}
-                named[f"adam.{part}.steps"] = adam.steps[place : place + 1]
+                named |= {f"adam.{part}.{name}": value for name, value in optimizer.state(place).items()}
         return named
 
     def update(self, episodes: Episodes, iteration: int) -> dict[str, Tensor]:
@@ -74,15 +69,15 @@ class Learner:
 
     def _descend(self, terms: list[Tensor], active: list[Tensor]) -> None:
         """The losses of the parts share no parameters, so one backward pass serves them all."""
-        optimisers = [adam for _, _, adam in self._optimisers]
-        parameters = [list(optimiser.parameters.values()) for optimiser in optimisers]
+        optimizers = [optimizer for _, _, optimizer in self._optimizers]
+        parameters = [list(optimizer.parameters.values()) for optimizer in optimizers]
         total = torch.cat(terms).sum()
         gradients = iter(torch.autograd.grad(total, [p for part in parameters for p in part]))
-        for number, (optimiser, part, live) in enumerate(zip(optimisers, parameters, active, strict=True)):
+        for number, (optimizer, part, live) in enumerate(zip(optimizers, parameters, active, strict=True)):
             own = [next(gradients) for _ in part]
             if number == 0 and self._clip:
                 _cut(own, self._clip)
-            optimiser.step(own, live)
+            optimizer.step(own, live)
 
 
 def _cut(gradients: Sequence[Tensor], length: float) -> None:
@@ -109,6 +104,8 @@ class DivergenceError(ApilError):
 
 def _check_finite(agents: Agents, parts: Sequence[tuple[str, Places, Tensor]], iteration: int) -> None:
     """`parts` are what must be finite: a name, the runs it belongs to, and a value for each."""
+    if bool(torch.cat([value for _, _, value in parts]).isfinite().all()):
+        return
     for part, runs, value in parts:
         finite = value.isfinite()
         if not bool(finite.all()):

@@ -9,10 +9,13 @@ points, the same for all models, so that it adds no sampling noise to model unce
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from apil.rng import Draws
 
@@ -24,15 +27,9 @@ DENSE = 32
 class IdentitySampler:
     """The random numbers behind the weights of one batch of episodes."""
 
-    exact: Tensor
-    """[runs, 1, 1, 1] bool: the run takes the exact expectation."""
-    own: Tensor
-    """[runs, max N1] bool: the samples that belong to the run; the others are padding."""
-    number: Tensor
-    """[runs, 1, 1, 1] float: N1, 1 where a run is exact."""
-    points: Tensor | None
-    """[runs, max N1, T, episodes, N2] uniform; the leading axis of a run's draws is the sample, so that padding to the
-    stack's largest N1 changes no other number. None if every run is exact."""
+    drawn: Sequence[tuple[slice, Sequence[Tensor] | None]]
+    """Neighbouring runs of one N1, and for each step their points [runs, N1, episodes, N2, 1], uniform; None where
+    they take the exact expectation."""
     offset: Tensor
     """[runs, T, episodes] uniform: the one draw of a systematic sample."""
 
@@ -42,14 +39,16 @@ class IdentitySampler:
     ) -> IdentitySampler:
         """Draws for `horizon` steps of `episodes` episodes under `models` models; `samples` [runs]: N1, 0 for exact.
 
-        The points have a stream of their own, `sample_draws`: how many are drawn depends on the rest of the stack.
+        The points have a stream of their own, `sample_draws`: how many are drawn depends on N1.
         """
         offset = draws.uniform(horizon, episodes)
-        most = int(samples.max())
-        points = sample_draws.uniform(most, horizon, episodes, models) if most else None
-        own = torch.arange(most) < samples.unsqueeze(-1)
-        number = samples.clamp_min(1).float()[:, None, None, None]
-        return IdentitySampler((samples == 0)[:, None, None, None], own, number, points, offset)
+        drawn: list[tuple[slice, Sequence[Tensor] | None]] = []
+        start = 0
+        for number, group in groupby(samples.tolist()):
+            runs = slice(start, start := start + len(list(group)))
+            points = sample_draws.of_runs(runs).uniform(number, horizon, episodes, models) if number else None
+            drawn.append((runs, None if points is None else points.unsqueeze(-1).unbind(2)))
+        return IdentitySampler(drawn, offset)
 
     def dense_weights(self, identity: Tensor, models: int, t: int) -> Tensor:
         """[runs, episodes, models, K]: the weight of every teacher's policy, given `identity` [runs, episodes, K].
@@ -57,39 +56,40 @@ class IdentitySampler:
         A sampler drawn for one episode serves any number of them, all with the same draws.
         """
         exact = identity.unsqueeze(2).expand(-1, -1, models, -1)
-        if self.points is None or identity.shape[-1] == 1:
+        if identity.shape[-1] == 1:
             return exact
         bounds = identity.cumsum(-1)[:, None, :, None, :-1]
-        below = self.points[:, :, t].unsqueeze(-1) < bounds
-        # How many of the run's own samples fall below each bound; the differences are the counts of the identities.
-        # Counted in whole numbers: a sum of fractions could pass 1 and leave a negative weight.
-        share = (below & self.own[:, :, None, None, None]).sum(1) / self.number
-        edges = torch.cat([torch.zeros_like(share[..., :1]), share, torch.ones_like(share[..., :1])], -1)
-        drawn = edges[..., 1:] - edges[..., :-1]
-        return torch.where(self.exact, exact, drawn)
+        parts = [exact[runs] if points is None else _shares(points[t], bounds[runs]) for runs, points in self.drawn]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def sampled(self, identity: Tensor, models: int, t: int) -> tuple[Tensor, Tensor]:
-        """Identities to evaluate and their weights, both [runs, episodes, models, J], for K above `DENSE`."""
+        """Identities to evaluate and their weights, both [runs, episodes, models, J], for K above `DENSE`.
+
+        All runs of such a stack have the same N1.
+        """
         bounds = identity.cumsum(-1)
         bounds = bounds / bounds[..., -1:]
-        runs, episodes, teachers = identity.shape
-        grid = (torch.arange(DENSE) + self.offset[:, t].expand(-1, episodes).unsqueeze(-1)) / DENSE
-        chosen = torch.searchsorted(bounds, grid).unsqueeze(2).expand(-1, -1, models, -1)
-        weight = identity.new_full(chosen.shape, 1.0 / DENSE)
-        if self.points is not None:
-            drawn = self.points[:, :, t].permute(0, 2, 3, 1).expand(-1, episodes, -1, -1)
-            most = drawn.shape[-1]
-            drawn = torch.searchsorted(bounds, drawn.reshape(runs, episodes, -1)).view(runs, episodes, models, most)
-            share = (self.own[:, None, None] / self.number).expand(-1, episodes, models, -1)
-            chosen, weight = _either(self.exact, chosen, weight, drawn, share)
-        return chosen.clamp_max(teachers - 1), weight
+        _, episodes, teachers = identity.shape
+        ((_, points),) = self.drawn
+        if points is None:
+            grid = (torch.arange(DENSE) + self.offset[:, t].expand(-1, episodes).unsqueeze(-1)) / DENSE
+            chosen = torch.searchsorted(bounds, grid).unsqueeze(2).expand(-1, -1, models, -1)
+            return chosen.clamp_max(teachers - 1), identity.new_full(chosen.shape, 1.0 / DENSE)
+        drawn = points[t].squeeze(-1).permute(0, 2, 3, 1).expand(-1, episodes, -1, -1)
+        chosen = torch.searchsorted(bounds, drawn.flatten(2)).view(drawn.shape)
+        weight = identity.new_full(chosen.shape, 1.0 / drawn.shape[-1])
+        # Padded with weight 0 to the width of a systematic sample, so that sums keep their order.
+        padding = (0, max(0, DENSE - drawn.shape[-1]))
+        return pad(chosen, padding).clamp_max(teachers - 1), pad(weight, padding)
 
 
-def _either(exact: Tensor, chosen: Tensor, weight: Tensor, drawn: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """The systematic sample where a run is `exact`, its Monte Carlo draw elsewhere, padded with weight 0."""
-    width = max(chosen.shape[-1], drawn.shape[-1])
+def _shares(points: Tensor, bounds: Tensor) -> Tensor:
+    """[runs, episodes, models, K]: the share of `points` [runs, N1, episodes, models, 1] that falls to each teacher.
 
-    def pad(tensor: Tensor) -> Tensor:
-        return torch.nn.functional.pad(tensor, (0, width - tensor.shape[-1]))
-
-    return torch.where(exact, pad(chosen), pad(drawn)), torch.where(exact, pad(weight), pad(share))
+    `bounds` are those between the teachers, [runs, 1, episodes, 1, K - 1].
+    """
+    # Counted in whole numbers: a sum of fractions could pass 1 and leave a negative weight.
+    below = (points < bounds).sum(1) / points.shape[1]
+    shares = pad(below, (0, 1), value=1.0)
+    shares[..., 1:] -= below
+    return shares

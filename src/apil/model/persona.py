@@ -46,7 +46,8 @@ class PersonaModel:
         self.head: Head = Categorical(actions) if isinstance(actions, int) else Gaussian(actions)
         self.teachers = teachers
         self.state_size = state_size
-        self.samples = torch.tensor(samples)
+        # With one teacher there is nothing to draw.
+        self.samples = torch.tensor(samples if teachers > 1 else [0] * len(samples))
         inputs = state_size + sizes.persona
         self.policy: Parameters = mlp_parameters(streams, "policy", (inputs, sizes.hidden, self.head.outputs))
         self.policy["persona"] = initial_normal(streams, "persona", (teachers, sizes.persona))
@@ -62,6 +63,8 @@ class PersonaModel:
 
     def identity_distribution(self, features: Tensor) -> Tensor:
         """rho(k | s): [runs, n, S] -> [runs, n, K]."""
+        if self.teachers == 1:
+            return features.new_ones(*features.shape[:-1], 1)
         return mlp(self.identity, features)[..., : self.teachers].softmax(-1)
 
     def policies(self, observation: Observation) -> Tensor:

@@ -146,7 +146,7 @@ def _measures(study: StudyRecords, split: str, teacher: str) -> TableBlock:
     rows = []
     for cell in (study.cell(teacher, query) for query in study.queries):
         if cell.splits:
-            entries = (percent(cell, cell.measure(split, name), *form) for name, _, *form in _MEASURES)
+            entries = (percent(cell, cell.measure(split, name), *form) for name, _, *form in _MEASURES)  # type: ignore[arg-type]
             rows.append((cell.query, str(cell.seeds), *entries))
     header = ("query policy", "seeds", *(heading for _, heading, _, _ in _MEASURES))
     return TableBlock(f"{split}, teacher {teacher}", header, tuple(rows))

@@ -16,6 +16,7 @@ from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
 from apil.learning.metrics import Row
 from apil.learning.trainer import Trainer
+from apil.optim import OptimizerFactory
 from apil.runs.calibration import load_calibration
 from apil.runs.describe import describe_agent
 from apil.runs.folder import load_config, load_run
@@ -65,6 +66,7 @@ def train(
     *,
     folder: str | Path | None = None,
     calibration: str | Path | None = None,
+    make_optimizer: OptimizerFactory | None = None,
     progress: bool = True,
     **settings: Unpack[RunKeywords],
 ) -> Trained:
@@ -73,7 +75,7 @@ def train(
     `settings` are those of `apil train --help` (seed, iterations, batch, learning_rate, threshold, ...); `options` are
     the task's own. With a `folder` the run is written there; the same call again resumes it, or loads what is finished.
     Such a folder names parts that only your program has: `apil.load` acts without them, `load_run` and `resume_run`
-    need them as `Parts`.
+    need them as `Parts`. `make_optimizer` takes the place of the optimiser that the settings name.
 
         trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
     """
@@ -86,7 +88,7 @@ def train(
     names = teacher if isinstance(teacher, str) else "+".join(teacher.members)
     thresholds = load_calibration(None if calibration is None else Path(calibration))
     found = resolve(task, names, query, settings, thresholds)
-    parts = Parts(found.task, None if isinstance(teacher, str) else teacher)
+    parts = Parts(found.task, None if isinstance(teacher, str) else teacher, make_optimizer)
     bar = progress_bar() if progress else nullcontext()
     with bar as shown:
         tell: Progress = lambda done: None  # noqa: E731

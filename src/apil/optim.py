@@ -1,0 +1,165 @@
+"""Optimisers for a stack of runs, each run with its own step count.
+
+A run that has nothing to learn in an iteration (no answers) keeps its weights and its state: no label, no update.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from apil.errors import unknown_name
+from apil.nn import Parameters
+
+
+class Optimizer(Protocol):
+    """Descends along the gradients of one part of an agent."""
+
+    parameters: Parameters
+    """What it updates in place, each [runs, ...]."""
+
+    def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
+        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
+
+    def state(self, run: int) -> dict[str, Tensor]:
+        """Everything that it keeps of one run between steps, as views: saved in checkpoints, overwritten on resume."""
+
+
+class OptimizerFactory(Protocol):
+    """Makes the optimiser of each part of an agent."""
+
+    def __call__(self, part: str, parameters: Parameters) -> Optimizer:
+        """`part` is 'policy', 'identity' or 'query'."""
+
+
+def optimizer_factory(name: str, learning_rate: float, warmup: int = 0) -> OptimizerFactory:
+    """'adam' for all parts, or 'muon' for the policy and Adam for the smaller networks of the others."""
+    if name not in OPTIMIZERS:
+        raise unknown_name("optimizer", name, OPTIMIZERS)
+
+    def make(part: str, parameters: Parameters) -> Optimizer:
+        return (OPTIMIZERS[name] if part == "policy" else Adam)(parameters, learning_rate, warmup)
+
+    return make
+
+
+_TINY = torch.finfo(torch.float32).tiny
+
+
+class Adam:
+    """Adam (Kingma and Ba 2015), written out elementwise: a run gives the same bits alone as in any stack."""
+
+    def __init__(self, parameters: Parameters, learning_rate: float, warmup: int = 0) -> None:
+        """The rate rises linearly over the first `warmup` updates of a run, then it is constant."""
+        self.parameters = parameters
+        self._learning_rate, self._warmup = learning_rate, warmup
+        self._first, self._second = ({name: torch.zeros_like(v) for name, v in parameters.items()} for _ in range(2))
+        self._steps = torch.zeros(len(next(iter(parameters.values()))), dtype=torch.float64)
+        for value in parameters.values():
+            value.requires_grad_(True)
+
+    def state(self, run: int) -> dict[str, Tensor]:
+        """'first.*' and 'second.*', the moments, and 'steps' [1]."""
+        first = {f"first.{name}": value[run] for name, value in self._first.items()}
+        second = {f"second.{name}": value[run] for name, value in self._second.items()}
+        return {**first, **second, "steps": self._steps[run : run + 1]}
+
+    def rate(self, active: Tensor) -> Tensor:
+        """[runs] float64: the learning rate of the last update, 0 where `active` is false."""
+        rate = active * self._learning_rate
+        return rate * (self._steps.clamp_min(1.0) / self._warmup).clamp_max(1.0) if self._warmup else rate
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
+        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
+        self._steps += active
+        power = self._steps.clamp_min(1.0)
+        rates = (self.rate(active) / (1.0 - 0.9**power)).float()
+        corrections = (1.0 - 0.999**power).rsqrt().float()
+        of_runs = (torch.where(active, 0.9, 1.0), torch.where(active, 0.999, 1.0), corrections, rates)
+        shaped = {
+            dim: [values.view(-1, *[1] * (dim - 1)) for values in of_runs]
+            for dim in {value.dim() for value in self.parameters.values()}
+        }
+        for (name, value), gradient in zip(self.parameters.items(), gradients, strict=True):
+            first, second = self._first[name], self._second[name]
+            keep_first, keep_second, correction, rate = shaped[value.dim()]
+            first.mul_(keep_first).add_(gradient, alpha=0.1)
+            second.mul_(keep_second).addcmul_(gradient, gradient, value=0.001)
+            # Square roots of exact zeros are many times slower than those of the smallest normal number.
+            scale = second.clamp_min(_TINY).sqrt_().mul_(correction).add_(1e-8)
+            value.sub_(torch.div(first, scale, out=scale).mul_(rate))
+
+
+_SIDE = 64
+"""Muon is for the matrices of layers and of words; smaller ones, other tables of vectors and biases go by Adam."""
+
+
+class Muon:
+    """Muon (Jordan et al. 2024) for matrices, Adam for the rest.
+
+    The momentum of the gradient is made nearly orthogonal, so that all directions of a matrix learn alike, and scaled
+    to the size of Adam's steps (Liu et al. 2025), so that one learning rate serves both.
+    """
+
+    def __init__(self, parameters: Parameters, learning_rate: float, warmup: int = 0) -> None:
+        """The rate rises linearly over the first `warmup` updates of a run, then it is constant."""
+        self.parameters = parameters
+        self._momentum = {name: torch.zeros_like(v) for name, v in parameters.items() if _is_matrix(name, v)}
+        self._adam = Adam(
+            {name: value for name, value in parameters.items() if name not in self._momentum}, learning_rate, warmup
+        )
+        self._of_shape: dict[tuple[int, int], list[str]] = {}
+        for name, value in self._momentum.items():
+            parameters[name].requires_grad_(True)
+            self._of_shape.setdefault((min(value.shape[1:]), max(value.shape[1:])), []).append(name)
+
+    def state(self, run: int) -> dict[str, Tensor]:
+        """The momentum as 'first.*', and the state of Adam for the rest."""
+        return {f"first.{name}": value[run] for name, value in self._momentum.items()} | self._adam.state(run)
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
+        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
+        by_name = dict(zip(self.parameters, gradients, strict=True))
+        self._adam.step([by_name[name] for name in self._adam.parameters], active)
+        rate = self._adam.rate(active).float()
+        for (_, longer), names in self._of_shape.items():
+            self._turn(names, by_name, active, rate * (0.2 * math.sqrt(longer)))
+
+    def _turn(self, names: Sequence[str], gradients: Mapping[str, Tensor], active: Tensor, rate: Tensor) -> None:
+        """The step of matrices of one shape, lying or standing; `rate` [runs]."""
+        keep = torch.where(active, 0.95, 1.0).view(-1, 1, 1)
+        ahead = []
+        for name in names:
+            momentum = self._momentum[name].mul_(keep).add_(gradients[name])
+            wanted = torch.add(gradients[name], momentum, alpha=0.95)
+            ahead.append(wanted if wanted.shape[1] <= wanted.shape[2] else wanted.mT)
+        turned = nearly_orthogonal(torch.cat(ahead)).mul_(rate.repeat(len(names)).view(-1, 1, 1))
+        for name, change in zip(names, turned.chunk(len(names)), strict=True):
+            value = self.parameters[name]
+            value.sub_(change if value.shape[1] <= value.shape[2] else change.mT)
+
+
+def _is_matrix(name: str, value: Tensor) -> bool:
+    """Weights of a layer ('w', 'text.0.f.1.w', 'w1') and the table of words ('word'), large enough; no other table."""
+    return value.dim() == 3 and name.rpartition(".")[2].startswith("w") and min(value.shape[1:]) >= _SIDE
+
+
+def nearly_orthogonal(matrices: Tensor) -> Tensor:
+    """[n, a, b], a <= b: to each the matrix U V' of its U S V', up to singular values from about 0.7 to 1.2; five steps
+    of a Newton-Schulz iteration with the coefficients of Muon. Zero stays zero."""
+    turned: Tensor = matrices / (torch.linalg.matrix_norm(matrices, keepdim=True) + 1e-7)
+    for _ in range(5):
+        square = turned @ turned.mT
+        mixed = torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315)
+        turned = torch.baddbmm(turned, mixed, turned, beta=3.4445)
+    return turned
+
+
+OPTIMIZERS: dict[str, Callable[[Parameters, float, int], Optimizer]] = {"adam": Adam, "muon": Muon}
+"""The optimisers of the policy by name."""
