@@ -11,7 +11,7 @@ from apil.learning.collect import collect
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.learning.update import Learner
-from apil.optim import Adam
+from apil.optim import Adam, optimizer_factory
 from apil.settings import RunSettings
 
 
