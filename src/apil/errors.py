@@ -24,3 +24,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     hint = f" Did you mean '{near[0]}'?" if near else ""
     known_ones = f"Known: {', '.join(names)}." if names else "There are none."
     return UnknownNameError(f"Unknown {kind} '{name[:60]}'.{hint} {known_ones}")
+
+
+def one_line(text: str) -> str:
+    """A text for the terminal: line breaks and what cannot be printed are escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
