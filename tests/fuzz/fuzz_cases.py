@@ -21,14 +21,16 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from apil.agent.spec import AgentSpec
 from apil.cli import calibrate, evaluate, other, study, train
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES
+from apil.r2r.options import InstructionSizes
 from apil.runs.checkpoint import save_checkpoint
-from apil.runs.files import read_json, write_json
+from apil.files import read_json, write_json
 from apil.runs.journal import Prefix
-from apil.settings import RunSettings
-from apil.settings.record import described
+from apil.settings import ModelSettings, QuerySettings, RunSettings
+from apil.settings.record import arguments_of, described
 from apil.settings.run import LEAVES
 from apil.studies.files import Rule, StudyFile, TaskEntry
 from apil.tasks import TASKS
@@ -120,46 +122,45 @@ _PATHS = (
     "-",
     "~",
 )
-_ODD_VALUES: Any_ = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.sampled_from([0, -1, 1, 2, 3, 10**12, 2**63, -(2**63) - 1, 10**400]),
-    st.integers(),
-    st.sampled_from([0.0, -0.0, 0.5, -1.0, 1e-320, 1e308, float("inf"), float("-inf"), float("nan")]),
-    st.sampled_from(_TEXTS),
-    st.text(max_size=6),
-    st.lists(st.integers(0, 3), max_size=3),
-    st.dictionaries(st.text(max_size=3), st.integers(0, 3), max_size=2),
-)
+_NOT_FINITE = (float("nan"), float("inf"), float("-inf"))
+_ODD = (
+    None, True, False, 0, -1, 1, 2, 3, 10**12, 2**63, -(2**63) - 1, 10**400, 0.0, -0.0, 0.5, -1.0, 1e-320, 1e308,
+    *_NOT_FINITE, *_TEXTS, [], [1, 2], {}, {"a": 1},
+)  # fmt: skip
+_ODD_VALUES: Any_ = st.one_of(st.sampled_from(_ODD), st.integers(), st.text(max_size=6))
+_PLAIN: dict[Any, Sequence[Any]] = {
+    bool: (True, False),
+    int: (-3, 0, 1, 2, 3),
+    float: (0.0, 0.25, 0.5, 1.0, -1.0, 1e30),
+    str: _TEXTS,
+    Path: _PATHS,
+    type(None): (None,),
+}
 
 
 def values(annotation: Any, small: bool = False) -> Any_:
-    """Values of a type with bounds: inside, at the edges and just outside; `small` ones only of those that are inside."""
+    """One of `samples`, those inside more often."""
+    return st.sampled_from(samples(annotation, small))
+
+
+def samples(annotation: Any, small: bool = False) -> list[Any]:
+    """Values of a type with bounds: inside, at the edges and just outside; `small` leaves out the largest inside."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        if parts[0] in (int, float):
-            return _numbers(parts[0], parts[1:], small)
-        return values(parts[0], small)
+        return _numbers(parts[0], parts[1:], small) if parts[0] in (int, float) else samples(parts[0], small)
     if origin is Literal:
-        return st.sampled_from(parts)
+        return list(parts)
     if origin in (Union, UnionType):
-        return st.one_of([values(part, small) for part in parts])
+        return [value for part in parts for value in samples(part, small)]
     if origin is tuple:
-        return st.lists(values(parts[0], small), max_size=3)
+        inside = samples(parts[0], small)
+        return [[], *([value] for value in inside), *([value, other_] for value, other_ in zip(inside, inside[1:]))]
     if origin is not None and issubclass(origin, Mapping):
-        return st.dictionaries(st.sampled_from(["k", "tau", "x"]), values(parts[1]), max_size=2)
-    plain: dict[Any, Any_] = {
-        bool: st.booleans(),
-        int: st.integers(-3, 3),
-        float: st.sampled_from([0.0, 0.25, 0.5, 1.0, -1.0, 1e30]),
-        str: st.sampled_from(_TEXTS),
-        Path: st.sampled_from(_PATHS),
-        type(None): st.none(),
-    }
-    return plain.get(annotation, _ODD_VALUES)
+        return [{}, *({name: value} for value in samples(parts[1]) for name in ("k", "tau", "x"))]
+    return list(_PLAIN.get(annotation, _ODD))
 
 
-def _numbers(kind: type, marks: Sequence[Any], small: bool) -> Any_:
+def _numbers(kind: type, marks: Sequence[Any], small: bool) -> list[Any]:
     low = next((mark.ge for mark in marks if isinstance(mark, Ge)), None)
     above = next((mark.gt for mark in marks if isinstance(mark, Gt)), None)
     high = next((mark.le for mark in marks if isinstance(mark, Le)), None)
@@ -167,12 +168,11 @@ def _numbers(kind: type, marks: Sequence[Any], small: bool) -> Any_:
     edges: list[Any] = [bound for bound in (low, above, below) if bound is not None]
     edges += [] if high is None else [2 * high] if small else [high, 2 * high]
     if kind is int:
-        first = 0 if low is None else int(low)
-        inside: list[Any] = [value for value in range(max(first, 0), max(first, 0) + 4) if high is None or value <= high]
-        return st.sampled_from([*inside * 3, *map(int, edges), first - 1])
+        first = max(0, 0 if low is None else int(low))
+        inside: list[Any] = [value for value in range(first, first + 4) if high is None or value <= high]
+        return [*inside * 3, *map(int, edges), first - 1]
     inside = [value for value in (0.0, 0.1, 0.5, 0.9, 1.0, 1.5, 3.0) if _within(value, low, above, high, below)]
-    outside = [-1e-9, float("nan"), float("inf"), 1e-300]
-    return st.sampled_from([*inside * 3, *map(float, edges), *outside])
+    return [*inside * 2, *map(float, edges), -1e-9, 1e-300, *_NOT_FINITE]
 
 
 def _within(value: float, low: Any, above: Any, high: Any, below: Any) -> bool:
@@ -262,6 +262,10 @@ _CALIBRATIONS: Any_ = st.one_of(
 )
 
 
+_OPEN = ("every", "thriftydagger", "safedagger", "lazydagger", "ensembledagger", "rnd")
+"""Query policies with options of their own."""
+
+
 @st.composite
 def _train(draw: st.DrawFn) -> Case:
     task = draw(_often(st.sampled_from(["grid", "grid", "maze", "r2r"]), st.sampled_from(_TEXTS), 20))
@@ -274,6 +278,10 @@ def _train(draw: st.DrawFn) -> Case:
         base["query"] = draw(_QUERY)
         if draw(st.booleans()):
             base["threshold"] = "0.1"
+    options = _options_of(arguments_of(QUERY_POLICIES.load(base["query"]), 1)) if base.get("query") in _OPEN else {}
+    if options:
+        name = draw(st.sampled_from(sorted(options)))
+        base["query_options"] = f"{name}={draw(values(options[name]))}"
     changes: list[Change] = [Copied("houses" if task == "r2r" else "grid")]
     if draw(st.integers(0, 5)) == 0:
         changes.append(Put("file.json", json.dumps(draw(_CALIBRATIONS))))
@@ -424,18 +432,18 @@ def _with_value(values_: dict[str, Any], path: Sequence[str], value: Any) -> dic
 
 
 @dataclass(frozen=True)
-class Config:
-    """Another value in config.json; `sealed` makes the checkpoints fit it, where it is a config at all."""
+class Json:
+    """Another value in a JSON file; `sealed` makes the checkpoints fit a changed config, where it is one at all."""
 
+    name: str
     path: tuple[str, ...]
     value: Any
     sealed: bool
 
     def apply(self, place: Path, made: Made) -> None:
         """Changes it."""
-        file = place / "run" / "config.json"
-        values_ = _with_value(read_json(file), self.path, self.value)
-        file.write_text(json.dumps(values_))
+        file = place / "run" / self.name
+        file.write_text(json.dumps(_with_value(read_json(file), self.path, self.value)))
         if self.sealed:
             _reseal(place / "run", {}, {})
 
@@ -595,16 +603,24 @@ def _whole(value: float, kind: torch.dtype) -> int:
 
 _PLACES = [((leaf.group, leaf.field) if leaf.group else (leaf.field,), name) for name, leaf in LEAVES.items()]
 _ODD_PLACES = [("schema",), ("model",), ("odd",), ("task", "odd"), ("task", "options", "size"), ("query", "options", "k")]
+_NESTED = {"model": ModelSettings, "query": QuerySettings, "own": InstructionSizes}
 _ANSWER = {"iteration": 2, "episode": 0, "step": 0, "identity": 0, "action": 0, "distance": 1.0, "query": "apil"}
 
 
 @st.composite
-def _config_change(draw: st.DrawFn) -> Config:
+def _config_change(draw: st.DrawFn) -> Json:
     path, name = draw(st.sampled_from(_PLACES))
     value = draw(_often(values(LEAVES[name].annotation, name in _SLOW), _ODD_VALUES))
     if draw(st.integers(0, 5)) == 0:
         path, value = draw(st.sampled_from(_ODD_PLACES)), draw(_ODD_VALUES)
-    return Config(path, value, draw(st.booleans()))
+    return Json("config.json", path, value, draw(st.booleans()))
+
+
+@st.composite
+def _agent_change(draw: st.DrawFn) -> Json:
+    places = [(name,) for name in described(AgentSpec)]
+    places += [(group, name) for group in ("model", "query", "own") for name in described(_NESTED[group])]
+    return Json("agent.json", draw(st.sampled_from(places)), draw(_ODD_VALUES), False)
 
 
 _FORGED: Any_ = st.builds(
@@ -631,12 +647,14 @@ _BYTES: Any_ = st.builds(Bytes, st.integers(0, 50), st.integers(0, 100_000), st.
 @st.composite
 def _run_case(draw: st.DrawFn) -> Case:
     what = draw(st.sampled_from(["grid", "grid", "grid", "r2r"]))
-    one = st.one_of(_config_change(), _config_change(), _FORGED, _FORGED, _NOTES, _ROWS, _BYTES)
-    changes = draw(st.lists(one, min_size=1, max_size=2))
+    one = st.one_of(_config_change(), _config_change(), _FORGED, _FORGED, _NOTES, _ROWS, _BYTES, _agent_change())
+    # The checksums that some of them make are of what is there then: what damages a file comes last.
+    order = (Json, Forged, Rows, Note, Bytes)
+    changes = sorted(draw(st.lists(one, min_size=1, max_size=2, unique_by=type)), key=lambda c: order.index(type(c)))
     measure = ("evaluate", "run", "--episodes", "2")
-    lines = [measure, ("replay", "run"), ("train", "--resume", "run"), ("train", "--resume", "run", "--iterations", "4")]
+    lines = [measure, ("apil.load", "run"), ("replay", "run"), ("train", "--resume", "run"), ("train", "--resume", "run", "--iterations", "4")]
     line = draw(st.sampled_from([*lines, ("export", "run", "--out", "new", "--episodes", "2")] if what == "grid" else lines))
-    return Case(line, (Copied(what), *changes), measure if line[0] == "train" else ())
+    return Case(line, (Copied(what), *changes), measure if "--iterations" in line else ())
 
 
 RUN_FOLDERS: st.SearchStrategy[Case] = _run_case()

@@ -19,7 +19,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+import numpy as np
+
+import apil
 from apil.cli import main
+from apil.errors import ApilError
 from apil.r2r.houses_folder import write_houses
 
 GOOD, REFUSED, MISHANDLED = "good", "refused", "mishandled"
@@ -114,7 +118,10 @@ def typed_line(words: Sequence[str], seconds: float) -> Found:
     code: object = 0
     try:
         with _limits(seconds), redirect_stdout(out), redirect_stderr(err):
-            main(words)
+            if words and words[0] == "apil.load":
+                act(words[1])
+            else:
+                main(words)
     except SystemExit as stop:
         code = stop.code
     except _TooLongError:
@@ -124,6 +131,18 @@ def typed_line(words: Sequence[str], seconds: float) -> Found:
         return Found(MISHANDLED, f"{type(error).__name__}: {str(error)[:300]} ({place.filename}:{place.lineno})")
     err.flush()
     return judged(code, err.buffer.getvalue().decode())  # type: ignore[attr-defined]
+
+
+def act(folder: str) -> None:
+    """Loads an agent and lets it act."""
+    try:
+        agent = apil.load(folder)
+        seen = np.zeros(agent.spec.features, dtype=np.float32)
+        with agent.episode() as episode:
+            episode.act(seen)
+    except ApilError as error:
+        print(f"apil: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def judged(code: object, told: str) -> Found:

@@ -17,6 +17,7 @@ import tyro
 from apil.cli import calibrate, evaluate, other, study, train
 from apil.cli.options import refuse_odd_paths, refuse_unknown
 from apil.errors import ApilError, one_line
+from apil.memory import lacks_memory
 from apil.tasks import TASKS
 
 _WORDS = "Train an agent from several teachers who disagree, and ask them only when asking helps."
@@ -51,8 +52,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         # Whoever read the output has seen enough; Python would complain again when it closes it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, MemoryError) as error:
-        print(f"apil: {one_line(str(error)) or 'out of memory'}. Check space, memory and permissions.", file=sys.stderr)
+    except OSError as error:
+        print(f"apil: {one_line(str(error)[:300])}. Check space, memory and permissions.", file=sys.stderr)
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        print("apil: Memory is not enough for this: use smaller sizes, or fewer --workers.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         same = "what is finished is kept, and the same command goes on from there."
