@@ -29,3 +29,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 def in_one_line(error: BaseException) -> str:
     """The type of an error and the first line of its message."""
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+
+
+def one_line(text: str) -> str:
+    """A text for the terminal: line breaks and what cannot be printed are escaped."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from functools import reduce
-from io import StringIO
+from io import StringIO, TextIOWrapper
 from operator import or_
 from typing import Annotated, Any
 
 import tyro
 
 from apil.cli import calibrate, evaluate, other, study, train
-from apil.cli.options import refuse_unknown
-from apil.errors import ApilError
+from apil.cli.options import refuse_odd_paths, refuse_unknown
+from apil.errors import ApilError, one_line
+from apil.memory import lacks_memory
 from apil.tasks import TASKS
 
 _WORDS = "Train an agent from several teachers who disagree, and ask them only when asking helps."
@@ -33,8 +35,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Entry point of `apil`."""
     words = list(sys.argv[1:] if argv is None else argv)
     command: Any = None
+    if isinstance(sys.stdout, TextIOWrapper):  # as stderr is: a name that cannot be encoded is no failure
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         command = _parsed(words)
+        refuse_odd_paths(command)
         if words[0] in _DERIVED:
             _DERIVED[words[0]].run(command, words)
         elif words[0] == "data":
@@ -42,13 +47,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         else:
             _FIXED[words[0]][1](command)
     except ApilError as error:
-        print(f"apil: {error}", file=sys.stderr)
+        print(f"apil: {one_line(str(error))}", file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:
         # Whoever read the output has seen enough; Python would complain again when it closes it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, MemoryError) as error:
-        print(f"apil: {str(error) or 'out of memory'}. Check space, memory and permissions.", file=sys.stderr)
+    except OSError as error:
+        print(f"apil: {one_line(str(error)[:300])}. Check space, memory and permissions.", file=sys.stderr)
+        sys.exit(2)
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        print("apil: Memory is not enough for this: use smaller sizes, or fewer --workers.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         same = "what is finished is kept, and the same command goes on from there."
@@ -94,7 +104,8 @@ def _one_line(box: str, command: str) -> str:
     rules = [place for place, line in enumerate(lines) if not line.strip("-")]
     start = 0 if box.startswith("\u256d") else rules[0] + 1
     end = next((place for place in rules if place > start), len(lines))
-    return f"{' '.join(' '.join(lines[start:end]).split())} See: {' '.join(('apil', command)).strip()} --help"
+    words = re.sub(r"^Error parsing [^-]\S*: ", "", " ".join(" ".join(lines[start:end]).split()))
+    return f"{words} See: {' '.join(('apil', command)).strip()} --help"
 
 
 _FRAME = " \u2500\u2502\u256d\u256e\u2570\u256f"

@@ -10,7 +10,7 @@ from typing import Any
 from apil.cli.options import command, from_record, given, run_settings, value_of
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
-from apil.settings.record import Count, record
+from apil.settings.record import Few, record
 from apil.tasks.options import options_of
 from apil.terminal import progress_bar, wrote
 
@@ -33,7 +33,7 @@ class Common:
 class Search:
     """How thresholds are searched for."""
 
-    seeds: Count = 5
+    seeds: Few = 5
     """Seeds from 10000 on, outside any study."""
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, make_dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
 from apil.errors import ApilError
-from apil.settings.record import Option, default_of, described, spelled
+from apil.settings.record import Option, default_of, described, shown, spelled
 from apil.settings.run import LEAVES
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
@@ -76,6 +77,16 @@ def refuse_unknown(command: type, name: str, argv: Sequence[str]) -> None:
         near = get_close_matches(option, [f"--{spelled(own)}" for own in known], n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ApilError(f"apil {name} has no option {option[:60]}.{hint} See: apil {name} --help")
+
+
+def refuse_odd_paths(command: Any) -> None:
+    """Refuses a path that no file system has, or that cannot be printed."""
+    for name, value in vars(command).items():
+        if not isinstance(value, Path):
+            continue
+        if not str(value).isprintable() or len(str(value)) > 1000 or any(len(part) > 255 for part in value.parts):
+            words = "give a path of at most 1,000 printable characters, and 255 for each name in it"
+            raise ApilError(f"{spelled(name)} is {shown(str(value))}: {words}.")
 
 
 def given(command: Any, argv: Sequence[str], skip: Iterable[str] = ()) -> dict[str, Any]:

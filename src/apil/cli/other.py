@@ -9,7 +9,7 @@ import tyro
 
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES
-from apil.settings.record import Count, Whole, record
+from apil.settings.record import Count, Few, Text, Whole, record
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
 from apil.terminal import progress_bar, wrote
@@ -21,7 +21,7 @@ class Replay:
 
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`."""
-    episodes: Count = 1
+    episodes: Few = 1
     """How many to show."""
     first: Whole | None = None
     """Number of the first episode; the same number is the same start. If not given, episodes with questions come
@@ -36,7 +36,7 @@ class Export:
 
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`."""
-    out: str
+    out: Text
     """A dataset id such as maze/apil-v0 (under MINARI_DATASETS_PATH), or a folder."""
     episodes: Count = 100
     """How many."""

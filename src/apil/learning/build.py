@@ -14,6 +14,7 @@ from apil.errors import ApilError, unknown_name
 from apil.learning.ask import Guard
 from apil.learning.collect import Agents
 from apil.learning.group import Group
+from apil.memory import memory_left
 from apil.model.encoded import EncodedModel, StateEncoder
 from apil.model.expectation import DENSE
 from apil.model.persona import PersonaModel
@@ -110,28 +111,31 @@ def make_task(settings: RunSettings) -> Task[Any]:
     return options_of(settings.task.name).make(settings.task.options)
 
 
-_TOO_LARGE = ("alloc", "Storage size", "Maximum allowed dimension", "array is too big")
-"""How torch and NumPy say that something does not fit into memory."""
+def _require_memory(task: Task[Any], configs: Sequence[RunSettings], teachers: int) -> None:
+    """Refuses sizes that memory cannot hold: the system would end the process without a word."""
+    model, batch, policies = configs[0].model, configs[0].learner.batch, min(teachers, DENSE)
+    inputs = task.state_size + model.persona
+    weights = model.hidden * (inputs + 2 * task.state_size + 100)
+    drawn = max(settings.model.drawn for settings in configs) * task.horizon * batch
+    acting = model.models * (drawn + inputs + (batch + 1) * policies * (model.hidden + model.persona))
+    learning = batch * task.horizon * (model.hidden + 2 * inputs)
+    # Of weights there are gradients, optimisers and the copies of a checkpoint; of the others what a step leaves.
+    needed = 4 * len(configs) * (13 * weights + 4 * acting + 6 * learning)
+    there = memory_left()
+    if needed > there:
+        sizes = f"hidden {model.hidden}, persona {model.persona}, models {model.models}, batch {batch}"
+        raise ApilError(
+            f"Runs of these sizes ({sizes}) need about {needed / 2**30:.3g} GB of memory, and there are "
+            f"{there / 2**30:.3g}: use smaller ones."
+        )
 
 
 def build(configs: Sequence[RunSettings], parts: Parts = NAMED) -> Agents:
     """The agents of runs of one `stack_shape`, in the order of `configs`."""
-    try:
-        return _build(configs, parts)
-    except (RuntimeError, MemoryError, ValueError) as error:
-        if not isinstance(error, MemoryError) and not any(word in str(error) for word in _TOO_LARGE):
-            raise
-        model = configs[0].model
-        sizes = f"hidden {model.hidden}, persona {model.persona}, models {model.models}"
-        raise ApilError(
-            f"Cannot build agents of these sizes ({sizes}): not enough memory; use smaller ones."
-        ) from error
-
-
-def _build(configs: Sequence[RunSettings], parts: Parts) -> Agents:
     first = configs[0]
     assert parts.teacher is not None or len({stack_shape(config) for config in configs}) == 1
     task = parts.task_of(first)
+    _require_memory(task, configs, len(parts.members(first)))
     streams = Streams([config.seed for config in configs])
     model = _model(streams, task, configs, len(parts.members(first)))
     teachers = _groups(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -22,6 +22,21 @@ def step_sums(episodes: Episodes) -> dict[str, Tensor]:
     """Sums over the live steps of each uncertainty, each [runs] float64."""
     parts = torch.stack([getattr(episodes.uncertainty, part) for part in PARTS])
     return dict(zip(PARTS, torch.where(episodes.live, parts, 0.0).double().sum((2, 3)), strict=True))
+
+
+def sums_fit(saved: Mapping[str, Tensor], iterations: int) -> bool:
+    """Whether the state of a meter can be restored and is one of so many iterations since the last row."""
+    own = {name.removeprefix("meter."): value for name, value in saved.items() if name.startswith("meter.")}
+    sums = [f"sums.{name}" for name in ("asked", "steps", "successes", *PARTS)] if iterations else []
+    if not {"answers", "unanswered", "counts", *sums} <= set(own):
+        return False
+    for name, value in own.items():
+        shape = (2,) if name == "counts" else (1,)
+        if value.dtype != torch.float64 or tuple(value.shape) != shape or not bool(value.isfinite().all()):
+            return False
+        if not name.startswith("logs.") and not 0 <= float(value.min()) <= float(value.max()) < 2**53:
+            return False
+    return float(own["counts"][0]) == iterations and (not sums or float(own["sums.steps"]) > 0)
 
 
 class Meter:

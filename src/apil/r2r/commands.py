@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from annotated_types import Ge, Le
 
+from apil.settings.record import Says, Seed, Text, record
 from apil.terminal import print_columns, print_table, stages, wrote
 
 
-@dataclass(frozen=True)
+@record
 class DataR2R:
     """Check the public Room-to-Room files and compile them into one file; see docs/guide/r2r.md."""
 
@@ -21,7 +22,7 @@ class DataR2R:
     """Folder for r2r.safetensors."""
     image_features: Path | None = None
     """36-view image features: a .tsv file, or .h5 / .hdf5 with scan_viewpoint keys. Pooled to 8 directions."""
-    text_model: str | None = None
+    text_model: Text | None = None
     """A language model that reads the instructions: minilm, if that is installed, or the folder of a BERT encoder."""
 
     def run(self) -> None:
@@ -34,15 +35,15 @@ class DataR2R:
         wrote(path)
 
 
-@dataclass(frozen=True)
+@record
 class DataHouses:
     """Generate houses with paths and instructions in the formats of R2R, and compile them."""
 
     out: Path = Path("data/houses")
     """Folder for the raw files and r2r.safetensors; replaced if it holds generated houses, refused if anything else."""
-    houses: int = 20
-    """How many; the last fifth of them is kept unseen for evaluation."""
-    seed: int = 0
+    houses: Annotated[int, Ge(2), Le(10_000), Says("give 2 to 10,000: one at least is kept unseen for evaluation")] = 20
+    """How many, about ten a second; the last fifth of them is kept unseen for evaluation."""
+    seed: Seed = 0
     """Another seed gives other houses."""
 
     def run(self) -> None:
@@ -58,7 +59,7 @@ class DataHouses:
         wrote(path)
 
 
-@dataclass(frozen=True)
+@record
 class DataShow:
     """Show what a compiled file holds."""
 

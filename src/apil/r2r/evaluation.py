@@ -27,7 +27,7 @@ class R2REvaluationArguments:
     """Sample actions from the mean policy, the paper's way, instead of taking the likeliest."""
     shuffle: bool = False
     """Give each episode another's instruction, to see what the language is worth."""
-    draw: Annotated[int, Ge(0), Le(100_000), Says("give the number of episodes to draw")] = 0
+    draw: Annotated[int, Ge(0), Le(1000), Says("give the number of episodes to draw, at most 1,000")] = 0
     """Draw the first so many episodes as maps into the run folder."""
     data: Text = ""
     """Where the data are now, if not where the run found them."""

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 FEATURES = ("geometry", "captions", "objects", "rooms", "images")
 """What an agent can see; geometry it always sees."""
-_Layers = Annotated[int, Ge(1), Le(100), Says("give a whole number from 1 to 100")]
+_Layers = Annotated[int, Ge(1), Le(24), Says("give a whole number from 1 to 24")]
 
 
 @record
 class InstructionSizes:
     """Sizes of the state encoder; the defaults are those of the desk preset."""
 
-    width: Annotated[int, Ge(1), Le(16_384), Says("give a whole number from 1 to 16,384")] = 128
+    width: Annotated[int, Ge(1), Le(2048), Says("give a whole number from 1 to 2,048")] = 128
     """d, of every token, candidate and state."""
     text_layers: _Layers = 1
     """Of the encoder of instructions; it has none where a language model has read them."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Le
 
-from apil.settings.record import Count, Says, record
+from apil.settings.record import Few, Says, record
 
 if TYPE_CHECKING:
     from apil.learning.collect import Agents
@@ -31,7 +31,7 @@ _MANY_SEEDS = ("dagger", "apil")
 class R2RStudyArguments:
     """Options of a study of R2R."""
 
-    other_seeds: Count = 1
+    other_seeds: Few = 1
     """Seeds of the policies other than dagger and apil, which have --seeds (3 if not given)."""
     maps: Annotated[int, Ge(0), Le(1000), Says("give a whole number from 0 to 1000")] = 3
     """Example maps in the report. They show data of R2R: give 0 for a report that is passed on."""

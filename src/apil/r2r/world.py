@@ -8,20 +8,52 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from apil.errors import ApilError, unknown_name
+from apil.r2r.layout import REQUIRED_SPLITS
 from apil.r2r.scenes import Readings
+from apil.r2r.soundness import check_world
+from apil.settings.record import FromList, Says, Whole, record, shown
 
 FILE = "r2r.safetensors"
 METADATA = "r2r"
 """The one entry of the header's metadata: JSON."""
 SCHEMA = 1
 _AGAIN = "make it with `apil data r2r --from DIR --out DIR`"
+
+_Names = Annotated[tuple[str, ...], FromList, Says("a list of names is expected")]
+
+
+@record
+class Header:
+    """What the header of a compiled file says of its tables; see `World`."""
+
+    schema: int
+    scans: _Names
+    viewpoints: _Names
+    excluded: Whole
+    vocabulary: _Names
+    features: Annotated[tuple[Literal["captions", "objects", "rooms", "glove", "images", "readings"], ...], FromList]
+    room_names: _Names
+    names: Annotated[
+        dict[Literal["train", "val_seen", "val_unseen", "test"], _Names], Says("names by split are expected")
+    ]
+    sha256: Annotated[dict[str, str], Says("checksums by file are expected")]
+    unread: _Names = ()
+
+    def __post_init__(self) -> None:
+        for split in REQUIRED_SPLITS:
+            if split not in self.names:
+                raise ApilError(f"the split {split} is missing")
+
+
+class _OtherSchemaError(ApilError):
+    """A file of another version."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +163,18 @@ class World:
             with safe_open(file, framework="pt") as opened:
                 about = json.loads((opened.metadata() or {})[METADATA])
                 if about["schema"] != SCHEMA:
-                    raise ApilError(f"{file} has schema {about['schema']}, this version reads {SCHEMA}: {_AGAIN} anew.")
+                    raise _OtherSchemaError(
+                        f"{file} has schema {shown(about['schema'])}, this version reads {SCHEMA}: {_AGAIN} again."
+                    )
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
-            return cls(**_fields(about, tensors))
-        except (SafetensorError, OSError, KeyError, TypeError, json.JSONDecodeError) as error:
-            raise ApilError(f"{file} is damaged or no compiled R2R file ({error}): {_AGAIN} anew.") from error
+            world = cls(**_fields(Header(**about), tensors))
+            check_world(world)
+        except _OtherSchemaError:
+            raise
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ApilError(f"{file} is damaged or no compiled R2R file ({why[:300]}): {_AGAIN} again.") from error
+        return world
 
     @cached_property
     def digest(self) -> str:
@@ -172,27 +211,24 @@ class World:
         return self.offset[self.scan] + self.local * self.size[self.scan]
 
 
-def _fields(about: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _fields(about: Header, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """The fields of a `World`."""
     read = (
         {name: tensors.pop(f"read_{name}") for name in ("rows", "scale", "start", "mirrored")}
-        if "read_rows" in tensors
+        if "readings" in about.features
         else None
     )
     plain = {name: table for name, table in tensors.items() if "/" not in name}
-    parts: dict[str, dict[str, Any]] = {split: {"names": tuple(names)} for split, names in about["names"].items()}
+    parts: dict[str, dict[str, Any]] = {split: {"names": names} for split, names in about.names.items()}
     for name, table in tensors.items():
         split, slash, field = name.partition("/")
         if slash:
-            parts[split][field] = table.long() if field == "tokens" else table
-    lists = ("scans", "viewpoints", "features", "vocabulary", "room_names")
+            parts[split][field] = table.long() if field == "tokens" and table.dtype == torch.int16 else table
+    lists = ("scans", "viewpoints", "features", "vocabulary", "room_names", "excluded", "unread", "sha256")
     return {
-        "images": None,
+        **({} if "images" in about.features else {"images": None}),
         "read": None if read is None else Readings(**read),
         **plain,
-        **{name: tuple(about[name]) for name in lists},
-        "excluded": int(about["excluded"]),
-        "unread": tuple(about.get("unread", ())),
-        "sha256": about["sha256"],
+        **{name: getattr(about, name) for name in lists},
         "splits": {split: Split(**fields) for split, fields in parts.items()},
     }

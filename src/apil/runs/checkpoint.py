@@ -26,6 +26,7 @@ from apil.agent.storage import (
 )
 from apil.errors import ApilError
 from apil.files import write_bytes, write_json
+from apil.learning.metrics import sums_fit
 from apil.learning.trainer import Trainer
 from apil.runs.journal import Prefix
 from apil.settings import RunSettings
@@ -90,13 +91,15 @@ def _load(path: Path, config: RunSettings) -> Checkpoint:
     schema, iteration = note["schema"], note["iteration"]
     if type(schema) is int and schema > SCHEMA:
         raise ApilError(f"{path} was written by a newer apil (schema {schema}): upgrade apil.")
-    if type(schema) is not int or type(iteration) is not int:
-        raise DamagedError("it names no schema or iteration")
+    if type(schema) is not int or type(iteration) is not int or path.stem != f"checkpoint-{iteration:08d}":
+        raise DamagedError("it names no schema, or another iteration")
     tensors = read_tensors(path, note)
     if note["config"] != _digest(config):
         raise ApilError(
             f"{path} is of a run with other settings than config.json tells: restore config.json or train anew."
         )
+    if not 1 <= iteration <= config.iterations or not sums_fit(tensors, iteration % config.log_every):
+        raise DamagedError("its sums or its iteration do not fit")
     return Checkpoint(iteration, tensors, _files(note["files"]))
 
 

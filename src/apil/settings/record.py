@@ -39,6 +39,7 @@ def _printable(text: str) -> str:
 Text = Annotated[str, AfterValidator(_printable), Says("give printable text of at most 4,000 characters")]
 """It may end up in a report, in a figure or in the name of a file."""
 Count = Annotated[int, Ge(1), Le(100_000_000), Says("give a whole number from 1 to 100,000,000")]
+Few = Annotated[int, Ge(1), Le(1000), Says("give a whole number from 1 to 1,000")]
 Size = Annotated[int, Ge(1), Le(1_000_000), Says("give a whole number from 1 to 1,000,000")]
 Whole = Annotated[int, Ge(0), Le(100_000_000), Says("give a whole number from 0 to 100,000,000")]
 Seed = Annotated[int, Ge(-_LARGEST), Le(_LARGEST), Says("give a whole number below 2^63")]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
-from annotated_types import Gt, Le
+from annotated_types import Ge, Gt, Le
 
 from apil.errors import ApilError, unknown_name
 from apil.settings.record import (
@@ -35,6 +35,7 @@ from apil.settings.record import (
 SCHEMA = 2
 """Of run folders; raised when an older apil could not read a newer one."""
 
+_Votes = Annotated[int, Ge(1), Le(10_000), Says("give a whole number from 1 to 10,000")]
 Expectation = Literal["monte-carlo", "exact"]
 
 
@@ -111,11 +112,11 @@ class ModelSettings:
     """Length of a persona vector."""
     dropout: Rate = 0.2
     """Rate at the input of the policy."""
-    models: Size = 10
+    models: _Votes = 10
     """N2: dropout masks, the models that vote."""
     expectation: Annotated[Expectation, PerRun] = "exact"
     """How the expectation over identities is taken: a sum over all teachers, or the paper's samples."""
-    samples: Annotated[Size, PerRun] = 5
+    samples: Annotated[_Votes, PerRun] = 5
     """N1: identities drawn for each model under monte-carlo."""
 
     @property

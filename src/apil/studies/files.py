@@ -18,7 +18,7 @@ from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import Calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings import RunSettings
-from apil.settings.record import Count, Distance, FromList, Options, Says, Share, Text, nested, record
+from apil.settings.record import Count, Distance, Few, FromList, Options, Says, Share, Size, Text, nested, record
 from apil.settings.run import LEAVES
 from apil.studies.plan import Cell
 
@@ -88,8 +88,8 @@ class StudyFile:
     rules: _Rules
     settings: Annotated[Mapping[Text, Any], Says("give a table")] = field(default_factory=dict, hash=False)
     """Settings of a run that all runs share, by their typed names."""
-    seeds: Count = 5
-    episodes: Count = 1000
+    seeds: Few = 5
+    episodes: Size = 1000
     """Of evaluation, for each run."""
     baseline: Text = ""
     """The label of the rule that the others are compared with; the first one if not given."""
@@ -110,6 +110,9 @@ class StudyFile:
             twice = [label for label in labels if labels.count(label) > 1]
             if twice:
                 raise ApilError(f"Two {what} are called '{twice[0]}': give each a 'label' of its own.")
+        for teacher in self.teachers:
+            if self.teachers.count(teacher) > 1:
+                raise ApilError(f"The teacher '{teacher}' is named twice: leave one out.")
         labels = [rule.label for rule in self.rules]
         if self.baseline and self.baseline not in labels:
             raise unknown_name("baseline", self.baseline, labels)

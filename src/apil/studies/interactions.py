@@ -83,7 +83,7 @@ def _figures(study: StudyFile, ours: Sequence[Spent], against: Sequence[Spent], 
         "runs": [
             {
                 "seed": run.seed,
-                "area": area,
+                "area": area if math.isfinite(area) else None,
                 "success_alone": run.success_alone,
                 "cost": sum(run.cost.values()) if members else None,
             }

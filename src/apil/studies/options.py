@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from annotated_types import Ge, Le
 from pydantic import BeforeValidator
 
-from apil.settings.record import Count, FromList, Share, Text, Whole, record
+from apil.settings.record import Few, FromList, Says, Share, Text, record
 
 FilePath = Annotated[Path, BeforeValidator(lambda value: Path(value) if isinstance(value, str) else value)]
 _Names = Annotated[tuple[Text, ...], FromList]
@@ -17,15 +18,15 @@ _Names = Annotated[tuple[Text, ...], FromList]
 class StudyOptions:
     """Of a study of one task; a study file has most of them as keys."""
 
-    seeds: Count | None = None
+    seeds: Few | None = None
     """Runs of each query policy with each teacher; the task's own number if not given."""
     teachers: _Names = ("detm", "rand", "tworand", "twodifdetm")
     """Who answers; see `apil list`."""
     queries: _Names = ()
     """When to ask; see `apil list`. The task's own choice if not given: the paper's policies and two baselines."""
-    episodes: Whole | None = None
+    episodes: Annotated[int, Ge(0), Le(1_000_000), Says("give a whole number up to 1,000,000")] | None = None
     """Evaluation episodes of each run at the end; the task's own number if not given."""
-    workers: Count = 2
+    workers: Few = 2
     """Processes, one thread each."""
     budget: Share | None = None
     """The share of steps to ask on, for all query policies with a score, in place of their thresholds."""

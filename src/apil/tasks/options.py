@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from annotated_types import Ge, Le
 
-from apil.settings.record import Option, Says, Seed, Size, arguments_of, record
+from apil.settings.record import Few, Option, Says, Seed, arguments_of, record
 from apil.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -99,5 +99,5 @@ class MazeArguments:
     """How many cells are walls."""
     wall_seed: Seed = 0
     """Where they are: another seed is another maze."""
-    horizon: Size = 20
+    horizon: Few = 20
     """Steps after which an episode ends."""
