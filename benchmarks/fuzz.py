@@ -17,12 +17,12 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-# In the place of benchmarks/, where gymnasium.py has the name of a package.
-sys.path[0] = str(Path(__file__).parents[1] / "tests" / "fuzz")
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "fuzz"))
 
 from fuzz_cases import KINDS
 from fuzz_judge import GOOD, MISHANDLED, REFUSED, Case, Found, make, play
-from hypothesis import HealthCheck, Phase, given, seed, settings
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from hashlib import sha256
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -123,7 +124,7 @@ _PATHS = (
     "~",
 )
 _NOT_FINITE = (float("nan"), float("inf"), float("-inf"))
-_ODD = (
+_ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 3, 10**12, 2**63, -(2**63) - 1, 10**400, 0.0, -0.0, 0.5, -1.0, 1e-320, 1e308,
     *_NOT_FINITE, *_TEXTS, [], [1, 2], {}, {"a": 1},
 )  # fmt: skip
@@ -154,17 +155,17 @@ def samples(annotation: Any, small: bool = False) -> list[Any]:
         return [value for part in parts for value in samples(part, small)]
     if origin is tuple:
         inside = samples(parts[0], small)
-        return [[], *([value] for value in inside), *([value, other_] for value, other_ in zip(inside, inside[1:]))]
+        return [[], *([value] for value in inside), *([value, other_] for value, other_ in pairwise(inside))]
     if origin is not None and issubclass(origin, Mapping):
         return [{}, *({name: value} for value in samples(parts[1]) for name in ("k", "tau", "x"))]
     return list(_PLAIN.get(annotation, _ODD))
 
 
 def _numbers(kind: type, marks: Sequence[Any], small: bool) -> list[Any]:
-    low = next((mark.ge for mark in marks if isinstance(mark, Ge)), None)
-    above = next((mark.gt for mark in marks if isinstance(mark, Gt)), None)
-    high = next((mark.le for mark in marks if isinstance(mark, Le)), None)
-    below = next((mark.lt for mark in marks if isinstance(mark, Lt)), None)
+    low: Any = next((mark.ge for mark in marks if isinstance(mark, Ge)), None)
+    above: Any = next((mark.gt for mark in marks if isinstance(mark, Gt)), None)
+    high: Any = next((mark.le for mark in marks if isinstance(mark, Le)), None)
+    below: Any = next((mark.lt for mark in marks if isinstance(mark, Lt)), None)
     edges: list[Any] = [bound for bound in (low, above, below) if bound is not None]
     edges += [] if high is None else [2 * high] if small else [high, 2 * high]
     if kind is int:
@@ -398,7 +399,8 @@ def _study_file(draw: st.DrawFn) -> str:
     rules: list[Any] = []
     for query in queries:
         gate: dict[str, Any] = draw(st.sampled_from([{}, {}, {"threshold": 0.1}, {"budget": 0.5}]))
-        rules.append(draw(_table(Rule, {"query": query, **gate})) if gate or draw(st.booleans()) else query)
+        plain: bool = not gate and draw(st.booleans())
+        rules.append(query if plain else draw(_table(Rule, {"query": query, **gate})))
     task = draw(_often(st.just("grid"), _table(TaskEntry, {"name": "maze", "options": {"size": 3, "walls": 0}})))
     shared = {name: int(value) for name, value in TINY.items()}
     for name in draw(st.lists(st.sampled_from(sorted(LEAVES)), max_size=2)):
@@ -556,7 +558,8 @@ def _reseal(run: Path, tensors: dict[str, torch.Tensor], more: dict[str, Any]) -
 
 
 _HOW = (
-    "value", "value", "value", "all", "all", "front", "back", "short", "narrow", "flat", "empty", "scalar", "transposed",
+    "value", "value", "value", "all", "all", "front", "back", "short", "narrow", "flat", "empty", "scalar",
+    "transposed",
     "double", "half", "float", "int8", "int16", "int32", "int64", "uint8", "bool", "drop", "rename",
 )  # fmt: skip
 _KINDS = {
@@ -640,6 +643,7 @@ _ANSWER = {"iteration": 2, "episode": 0, "step": 0, "identity": 0, "action": 0, 
 
 @st.composite
 def _config_change(draw: st.DrawFn) -> Json:
+    path: tuple[str, ...]
     path, name = draw(st.sampled_from(_PLACES))
     value = draw(_often(values(LEAVES[name].annotation, name in _SLOW), _ODD_VALUES))
     if draw(st.integers(0, 5)) == 0:
@@ -649,7 +653,7 @@ def _config_change(draw: st.DrawFn) -> Json:
 
 @st.composite
 def _agent_change(draw: st.DrawFn) -> Json:
-    places = [(name,) for name in described(AgentSpec)]
+    places: list[tuple[str, ...]] = [(name,) for name in described(AgentSpec)]
     places += [(group, name) for group in ("model", "query", "own") for name in described(_NESTED[group])]
     return Json("agent.json", draw(st.sampled_from(places)), draw(_ODD_VALUES), False)
 
@@ -679,7 +683,7 @@ _BYTES: Any_ = st.builds(Bytes, st.integers(0, 50), st.integers(0, 100_000), st.
 
 @st.composite
 def _run_case(draw: st.DrawFn) -> Case:
-    what = draw(st.sampled_from(["grid", "grid", "grid", "r2r"]))
+    what: Any = draw(st.sampled_from(["grid", "grid", "grid", "r2r"]))
     one = st.one_of(_config_change(), _config_change(), _FORGED, _FORGED, _NOTES, _ROWS, _BYTES, _agent_change())
     # The checksums that some of them make are of what is there then: what damages a file comes last.
     order = (Json, Forged, Rows, Note, Bytes)

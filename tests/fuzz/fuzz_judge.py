@@ -130,7 +130,7 @@ def typed_line(words: Sequence[str], seconds: float) -> Found:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return Found(MISHANDLED, f"{type(error).__name__}: {str(error)[:300]} ({place.filename}:{place.lineno})")
     err.flush()
-    return judged(code, err.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return judged(code, err.buffer.getvalue().decode())
 
 
 def act(folder: str) -> None:
