@@ -574,7 +574,7 @@ def _link(target: str, name: str = "agent.json") -> Callable[[Path], None]:
                 lambda v: {
                     **v,
                     "horizon": 10**6,
-                    "model": {**v["model"], "samples": 10**6, "expectation": "monte-carlo"},
+                    "model": {**v["model"], "samples": 10**4, "expectation": "monte-carlo"},
                 }
             ),
             "do not fit",
@@ -584,7 +584,7 @@ def _link(target: str, name: str = "agent.json") -> Callable[[Path], None]:
                 lambda v: {
                     **v,
                     "horizon": 10**6,
-                    "model": {**v["model"], "samples": 10**6, "expectation": "monte-carlo"},
+                    "model": {**v["model"], "samples": 10**4, "expectation": "monte-carlo"},
                     "query": {"name": "modlun", "threshold": 0.1},
                 }
             ),

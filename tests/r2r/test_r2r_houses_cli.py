@@ -36,7 +36,7 @@ def test_houses_are_written_raw_and_compiled(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--houses", "0"), "apil: houses is 0: give at least 2, since one is kept unseen for evaluation.\n"),
+        (("--houses", "0"), "apil: houses is 0: give "),
         (("--out", "mine"), "apil: mine holds other content (thesis.tex): give --out a new or empty folder, "),
         (("--out", "mine/thesis.tex"), "apil: mine/thesis.tex is a file: give --out a new folder.\n"),
     ],

@@ -29,7 +29,7 @@ def test_three_iterations_and_three_more_are_six(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, houses_data: Path, query: str, optimizer: str, width: int
 ) -> None:
     settings = ("--task", "r2r", "--data", str(houses_data), "--query", query, "--batch", "6", "--log-every", "2")
-    sizes = ("--option", f"width={width}", "heads=2", "--optimizer", optimizer, "--save-every", "2")
+    sizes = ("--width", str(width), "--heads", "2", "--optimizer", optimizer, "--save-every", "2")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     _train(monkeypatch, *settings, *sizes, "--iterations", "6", "--out", str(whole))
     _train(monkeypatch, *settings, *sizes, "--iterations", "3", "--out", str(stopped))

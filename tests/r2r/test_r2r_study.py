@@ -124,8 +124,8 @@ def test_thresholds_of_other_settings_are_not_used(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--budget", "0.1"), "--budget does not go with `apil study r2r`"),
-        (("--episodes", "-3"), "--episodes is -3"),
+        (("--budget", "0.1"), "--budget does not go with a study of 'r2r'"),
+        (("--episodes", "-3"), "episodes is -3"),
     ],
 )
 def test_what_a_study_of_r2r_cannot_do_is_refused(

@@ -201,7 +201,7 @@ def test_an_unknown_split_is_told_with_the_nearest(task: R2R) -> None:
     ("options", "message"),
     [
         ({"held_out": 2}, r"held-out is 2: give 0 \(none\) to 1, since there are 2 train scans"),
-        ({"held_out": -1}, r"held-out is -1: give 0 \(none\) to 1"),
+        ({"held_out": -1}, "held-out is -1: give a whole number from 0"),
         ({"reading": "free"}, "reading is 'free': give closer or literal"),
         ({"horizon": 0}, "horizon is 0: give a number of steps from 1 to 1000"),
         ({"digest": "0123456789ab"}, "is not the data that the run was trained on"),

@@ -302,7 +302,8 @@ def test_spaces_that_cannot_be_used_are_named() -> None:
     [
         ({"distance": None}, "distance is None: give a function .* 'success' .* 'steps' .* 'return'"),
         ({"distance": 3}, "distance is 3: give a function of the environment"),
-        ({"make_env": "CartPole-v1"}, "make_env is 'CartPole-v1': give a function that makes an environment"),
+        ({"make_env": 3}, "make_env is 3: give the id of an environment"),
+        ({"make_env": "CartPool-v1"}, "Gymnasium has no environment 'CartPool-v1'"),
         ({"make_env": lambda: None}, "make_env returned None: expected a gymnasium.Env"),
         ({"make_env": lambda: gymnasium.make("Nowhere-v0")}, "make_env raised NameNotFound"),
         ({"horizon": -1}, "horizon is -1: give a whole number"),

@@ -215,7 +215,7 @@ def _fields(about: Header, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """The fields of a `World`."""
     read = (
         {name: tensors.pop(f"read_{name}") for name in ("rows", "scale", "start", "mirrored")}
-        if "readings" in about.features
+        if "read_rows" in tensors
         else None
     )
     plain = {name: table for name, table in tensors.items() if "/" not in name}
