@@ -251,7 +251,7 @@ def test_a_task_that_is_not_registered_here_has_the_general_report(tmp_path: Pat
 def test_a_report_that_cannot_be_had_is_named_in_one_line(report: object) -> None:
     TASKS.register("added", lambda: None, "", own=True, report=report)
     try:
-        with pytest.raises(ApilError, match="The (report of the )?task 'added'") as caught:
+        with pytest.raises(ApilError, match=r"The (report of the )?task 'added'") as caught:
             extras_of("added")
     finally:
         TASKS.forget("added")
