@@ -66,9 +66,7 @@ def _parsed(words: Sequence[str]) -> Any:
     if first == "--version":
         print(f"apil {__version__}")
         sys.exit(0)
-    kinds: dict[str, Any] = {
-        name: module.options(words[1:] if name == first else ()) for name, module in _DERIVED.items()
-    }
+    kinds = {name: module.options(words[1:] if name == first else ()) for name, module in _DERIVED.items()}
     kinds |= {name: kind for name, (kind, _) in _FIXED.items()}
     if first in kinds:
         refuse_unknown(kinds[first], first, words[1:])
