@@ -76,9 +76,7 @@ def _parsed(words: Sequence[str]) -> Any:
     if first == "--version":
         print(f"apil {__version__}")
         sys.exit(0)
-    kinds: dict[str, Any] = {
-        name: module.options(words[1:] if name == first else ()) for name, module in _DERIVED.items()
-    }
+    kinds = {name: module.options(words[1:] if name == first else ()) for name, module in _DERIVED.items()}
     kinds |= {name: kind for name, (kind, _) in _FIXED.items()}
     data: dict[str, Any] = {}
     if first in kinds:

@@ -12,7 +12,7 @@ from apil.errors import ApilError
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES
 from apil.settings.record import Few, record
 from apil.tasks.options import options_of
-from apil.terminal import progress_bar, wrote
+from apil.terminal import counted, wrote
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,8 @@ def run(typed: Any, argv: Sequence[str]) -> None:
     make_folder(typed.out.parent)
     shipped = load_calibration(typed.out if typed.out.exists() else None)
     base = resolve(typed.task, typed.teacher, "apil", given(typed, argv, _OWN), shipped).settings
-    with progress_bar() as progress:
-        bar = progress.add_task(f"calibrating on {typed.task}", total=None)
-        found = calibrate(
-            base, typed.query, typed.seeds, lambda done, total: progress.update(bar, completed=done, total=total)
-        )
+    with counted(f"calibrating on {typed.task}") as progress:
+        found = calibrate(base, typed.query, typed.seeds, progress)
     saved = read_json(typed.out) if typed.out.exists() else {}
     saved[typed.task] = {**saved.get(typed.task, {}), **found}
     write_json(typed.out, saved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import tyro
 from apil.cli.options import command, from_record, given
 from apil.errors import ApilError
 from apil.runs.evaluation import evaluation_of
-from apil.terminal import print_table, progress_bar, wrote
+from apil.terminal import counted, print_table, wrote
 
 
 @dataclass(frozen=True)
@@ -25,21 +26,19 @@ class Common:
 
 def _task_of(argv: Sequence[str]) -> str:
     """The task of the run that is named; '' where there is none."""
-    from apil.runs.folder import load_config
-
     for word in argv:
-        try:
+        with suppress(ApilError, OSError, ValueError):  # reported when the run is opened
             if not word.startswith("--") and (Path(word) / "config.json").is_file():
+                from apil.runs.folder import load_config
+
                 name: str = load_config(Path(word)).task.name
                 return name
-        except (ApilError, OSError, ValueError):  # told when the run is opened
-            continue
     return ""
 
 
 def options(argv: Sequence[str]) -> type:
     """What can be typed depends on the task of the run."""
-    own = evaluation_of(_task_of(argv)).arguments if argv else evaluation_of("").arguments
+    own = evaluation_of(_task_of(argv)).arguments
     return command("Evaluate", "Measure a trained agent, alone and with help.", Common, from_record(own))
 
 
@@ -49,13 +48,8 @@ def run(typed: Any, argv: Sequence[str]) -> None:
     from apil.runs.folder import load_config
 
     evaluation = evaluation_of(load_config(typed.run).task.name)
-    with progress_bar() as progress:
-        bar = progress.add_task("evaluating", total=None)
-        found = evaluation.measure(
-            typed.run,
-            given(typed, argv, ("run",)),
-            lambda done, total: progress.update(bar, completed=done, total=total),
-        )
+    with counted("evaluating") as progress:
+        found = evaluation.measure(typed.run, given(typed, argv, ("run",)), progress)
     for title, figures in found.tables.items():
         print_table(title, dict(figures))
     path = typed.run / found.file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, Field, field, make_dataclass
+from dataclasses import MISSING, field, make_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,13 +21,10 @@ Typed = tuple[str, Any, Any]
 """Name, type with its help, default: what `make_dataclass` takes."""
 
 
-def from_record(record: Any, skip: Iterable[str] = ()) -> list[Typed]:
+def from_record(record: Any) -> list[Typed]:
     """The fields of a record as options."""
-    return [
-        _option(name, info.annotation, default_of(info), info.description or "")
-        for name, info in described(record).items()
-        if name not in skip
-    ]
+    fields = described(record).items()
+    return [_option(name, info.annotation, default_of(info), info.description or "") for name, info in fields]
 
 
 def run_settings(skip: Iterable[str]) -> list[Typed]:
@@ -41,10 +38,7 @@ def run_settings(skip: Iterable[str]) -> list[Typed]:
 
 
 def _option(name: str, annotation: Any, default: Any, words: str) -> Typed:
-    if default is MISSING:
-        return name, Annotated[annotation, tyro.conf.arg(help=" ".join(words.split()))], field()
-    made: Field[Any] = field(default=default)
-    return name, Annotated[annotation, tyro.conf.arg(help=" ".join(words.split()))], made
+    return name, Annotated[annotation, tyro.conf.arg(help=" ".join(words.split()))], field(default=default)
 
 
 def command(name: str, words: str, own: type, options: Iterable[Typed]) -> type:
@@ -55,12 +49,6 @@ def command(name: str, words: str, own: type, options: Iterable[Typed]) -> type:
     made = make_dataclass(name, required, bases=(own,), frozen=True)
     made.__doc__ = words
     return made
-
-
-def typed(argv: Sequence[str]) -> set[str]:
-    """The names of the options that were typed."""
-    names = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
-    return names | {name.removeprefix("no_") for name in names}
 
 
 def refuse_unknown(command: type, name: str, argv: Sequence[str]) -> None:
@@ -91,7 +79,9 @@ def refuse_odd_paths(command: Any) -> None:
 
 def given(command: Any, argv: Sequence[str], skip: Iterable[str] = ()) -> dict[str, Any]:
     """The values that were typed, by name, but for those of `skip`."""
-    names = [name for name in type(command).__dataclass_fields__ if name in typed(argv) and name not in skip]
+    typed = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
+    typed |= {name.removeprefix("no_") for name in typed}
+    names = [name for name in type(command).__dataclass_fields__ if name in typed and name not in skip]
     values = {name: getattr(command, name) for name in names}
     if "query_options" in values:
         values["query_options"] = pairs(values["query_options"])
@@ -114,17 +104,11 @@ def pairs(words: Sequence[str]) -> dict[str, Option]:
         name, equals, text = word.partition("=")
         if not (name and equals and text):
             raise ApilError(f"'{word}' is not an option: write name=value, for example k=5.")
-        options[name] = _plain(text)
+        options[name] = text == "true" if text in ("true", "false") else text
+        for kind in (float, int):
+            with suppress(ValueError):
+                options[name] = kind(text)
     return options
-
-
-def _plain(text: str) -> Option:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        with suppress(ValueError):
-            return kind(text)
-    return text
 
 
 def words_of(command: Any, argv: Sequence[str], *start: str, skip: Iterable[str] = ()) -> list[str]:

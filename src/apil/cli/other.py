@@ -12,7 +12,7 @@ from apil.query import QUERY_POLICIES
 from apil.settings.record import Count, Few, Text, Whole, record
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
-from apil.terminal import progress_bar, wrote
+from apil.terminal import counted, wrote
 
 
 @record
@@ -79,15 +79,8 @@ def export(command: Export) -> None:
 
     config, agents = load_run(command.run)
     about = {"task": config.task.name, "teacher": config.teachers.name, "query": config.query.name, "seed": config.seed}
-    with progress_bar() as progress:
-        bar = progress.add_task("exporting", total=command.episodes)
-        folder = export_episodes(
-            agents,
-            command.out,
-            command.episodes,
-            about=about,
-            progress=lambda done: progress.update(bar, completed=done),
-        )
+    with counted("exporting", command.episodes) as progress:
+        folder = export_episodes(agents, command.out, command.episodes, about=about, progress=progress)
     wrote(folder, f"teach with it: apil.teachers.load_demonstrations({command.out!r})")
 
 

@@ -11,23 +11,12 @@ from typing import Any
 import tyro
 
 from apil.cli.options import command, from_record, given, run_settings, words_of
-from apil.studies.options import StudyOptions
+from apil.studies.options import StudyOptions, arguments_of_study
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
 from apil.terminal import print_columns, wrote
 
-_OF_ONE_RUN = (
-    "query_options",
-    "task",
-    "teacher",
-    "query",
-    "seed",
-    "threshold",
-    "budget",
-    "weights",
-    "selection",
-    "save_every",
-)
+_OF_ONE_RUN = ("query_options", "seed", "threshold", "budget", "weights", "selection", "save_every")
 
 
 @dataclass(frozen=True)
@@ -43,12 +32,11 @@ class Common:
 
 def options(argv: Sequence[str]) -> type:
     """What can be typed: options of the study, settings of its runs, and those of the task that is named."""
-    from apil.studies.facets import arguments_of_study
-
     task = next((word for word in argv if word in TASKS.names()), "grid")
     more = [*from_record(options_of(task).arguments), *from_record(arguments_of_study(task))]
     words = "Run every query policy with every teacher over several seeds; write tables, figures and a report."
-    return command("Study", words, Common, [*from_record(StudyOptions), *run_settings(_OF_ONE_RUN), *more])
+    settings = run_settings(("task", "teacher", "query", *_OF_ONE_RUN))
+    return command("Study", words, Common, [*from_record(StudyOptions), *settings, *more])
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:

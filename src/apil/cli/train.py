@@ -13,7 +13,7 @@ from apil.cli.options import command, from_record, given, run_settings, value_of
 from apil.errors import ApilError
 from apil.settings.record import spelled
 from apil.tasks.options import options_of
-from apil.terminal import print_table, progress_bar, wrote
+from apil.terminal import counted, print_table, wrote
 
 
 @dataclass(frozen=True)
@@ -61,24 +61,18 @@ def run(typed: Any, argv: Sequence[str]) -> None:
             )
         settings = load_config(folder)
     else:
-        found = resolve(
-            typed.task, typed.teacher, typed.query, given(typed, argv, _OWN), load_calibration(typed.calibration)
-        )
+        calibration = load_calibration(typed.calibration)
+        found = resolve(typed.task, typed.teacher, typed.query, given(typed, argv, _OWN), calibration)
         settings, parts = found.settings, Parts(task=found.task)
         if found.notice:
             print(found.notice)
     more = given(typed, argv).get("iterations")
-    with progress_bar() as progress:
-        what = f"{settings.task.name}, {settings.teachers.name}, {settings.query.name}"
-        bar = progress.add_task(what, total=more or settings.iterations)
-
-        def tell(done: int) -> None:
-            progress.update(bar, completed=done)
-
+    what = f"{settings.task.name}, {settings.teachers.name}, {settings.query.name}"
+    with counted(what, more or settings.iterations) as progress:
         if typed.resume:
-            outcome = resume_run(folder, iterations=more, progress=tell)
+            outcome = resume_run(folder, iterations=more, progress=progress)
         else:
-            outcome = start_run(settings, folder, progress=tell, parts=parts)
+            outcome = start_run(settings, folder, progress=progress, parts=parts)
     if outcome.iteration < outcome.config.iterations:
         print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
         print(f"Resume with: apil train --resume {quote(str(folder))}")

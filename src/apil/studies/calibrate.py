@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from itertools import count, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,13 +22,16 @@ from apil.settings import RunSettings
 from apil.studies.plan import SAME_FOR_ONE, Cell
 from apil.studies.workers import worker_pool
 
+Progress = Callable[[int, int], None]
+"""Gets how much is done, and of how much."""
+Found = dict[str, dict[str, Any]]
+"""By query policy: `threshold`, `how` it was found, and where it was measured `query_rate` and its `target`."""
+
 FIRST_SEED = 10_000
 """Seeds of calibration start here, far from those of any study."""
 UNCALIBRATED = {"extrun": 0.002}
-"""DETM is one teacher: it has no extrinsic uncertainty to bring on par. A small constant instead: at the start all
-personae act nearly alike, and with 0.005 most runs on GRID never ask a first question."""
-_ROUNDS, _POINTS = 3, 8
-_BRIEF_ROUNDS = 4
+"""DETM has no extrinsic uncertainty to bring on par. With 0.005 most runs on GRID never ask a first question."""
+_ROUNDS, _POINTS, _BRIEF_ROUNDS = 3, 8, 4
 _ON_PAR = 0.1
 """A brief search ends with a rate that differs from the target by at most this share of it."""
 _SILENT = 0.1
@@ -35,53 +39,51 @@ _SILENT = 0.1
 
 
 def calibrate(
-    base: RunSettings,
-    queries: Sequence[str],
-    seeds: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, dict[str, Any]]:
+    base: RunSettings, queries: Sequence[str], seeds: int, progress: Progress = lambda done, total: None
+) -> Found:
     """The threshold of each query policy on the task of `base`, and how it was found.
 
     Runs APIL for the target rate, then in three rounds a stack of candidates, eight thresholds at once, each round
-    between the two neighbours of the last best. `progress` is told the rounds done and their total.
+    between the two neighbours of the last best. `progress` gets the rounds done and their total.
     """
     for query in queries:
         if not needs_threshold(query):
             raise ApilError(f"'{query}' has no threshold. Policies to calibrate: {', '.join(THRESHOLD_POLICIES)}.")
-    searched = {SAME_FOR_ONE.get(query, query) for query in queries} - {"random", *UNCALIBRATED}
-    total = 1 + _ROUNDS * len(searched)
-    done = 0
+    searched = _searched(queries)
+    ticks = count(1)
 
     def tick() -> None:
-        nonlocal done
-        done += 1
-        progress(done, total)
+        progress(next(ticks), 1 + _ROUNDS * len(searched))
 
     target = _rates(base, "apil", [None], seeds)[0]
     tick()
-    results = {query: _search(base, query, target, seeds, tick) for query in sorted(searched)}
-    found: dict[str, dict[str, Any]] = {}
     setting = f"{base.teachers.name.upper()}, {seeds} seeds from {FIRST_SEED}, {base.iterations} iterations"
-    for query in queries:
-        if query in UNCALIBRATED:
-            how = "Not calibrated: DETM is one teacher and has no extrinsic uncertainty. A small constant."
-            found[query] = {"threshold": UNCALIBRATED[query], "how": how}
-        elif query == "random":
-            how = f"APIL's query rate over the whole run ({setting})."
-            found[query] = {"threshold": round(target, 6), "query_rate": target, "target": target, "how": how}
-        else:
-            threshold, rate = results[SAME_FOR_ONE.get(query, query)]
-            how = f"Query rate over the whole run {rate:.4f}, APIL's {target:.4f} ({setting})."
-            found[query] = {"threshold": threshold, "query_rate": rate, "target": target, "how": how}
-    return found
+    how = f"APIL's query rate over the whole run ({setting})."
+    found = {"random": {"threshold": round(target, 6), "query_rate": target, "target": target, "how": how}}
+    for query in searched:
+        threshold, rate = _search(base, query, target, seeds, tick)
+        how = f"Query rate over the whole run {rate:.4f}, APIL's {target:.4f} ({setting})."
+        found[query] = {"threshold": threshold, "query_rate": rate, "target": target, "how": how}
+    return _of_each(queries, found)
+
+
+def _searched(queries: Sequence[str]) -> list[str]:
+    """The query policies whose thresholds have to be searched for."""
+    return sorted({SAME_FOR_ONE.get(query, query) for query in queries} - {"random", *UNCALIBRATED})
+
+
+def _of_each(queries: Sequence[str], found: Found) -> Found:
+    """What was found for each query policy, or for another that is the same."""
+    how = "Not calibrated: DETM is one teacher and has no extrinsic uncertainty. A small constant."
+    known = {**found, **{query: {"threshold": value, "how": how} for query, value in UNCALIBRATED.items()}}
+    return {query: known[SAME_FOR_ONE.get(query, query)] for query in queries}
 
 
 def _search(base: RunSettings, query: str, target: float, seeds: int, tick: Callable[[], None]) -> tuple[float, float]:
     """The candidate whose rate is nearest to the target, and its rate."""
     tried: dict[float, float] = {}
-    # An entropy is at most log2(A) bits, a probability at most 1.
     task = make_task(base)
-    # So is the variance of n scaled actions: at most 4 each within a policy, and 1 between policies.
+    # An entropy is at most log2(A) bits; the variance of n scaled actions at most 4 each within a policy, 1 between.
     most = math.log2(task.actions) if task.box is None else 5.0 * task.actions
     high = QUERY_POLICIES.trait(query, "score_limit", None) or most
     low = 1e-5
@@ -99,12 +101,8 @@ def _search(base: RunSettings, query: str, target: float, seeds: int, tick: Call
 
 def _rates(base: RunSettings, query: str, thresholds: Sequence[float | None], seeds: int) -> list[float]:
     """The query rate over the whole run for each threshold, averaged over seeds; all runs in one stack."""
-    configs = [
-        base.changed(query=query, threshold=threshold, seed=FIRST_SEED + seed)
-        for threshold in thresholds
-        for seed in range(seeds)
-    ]
-    trainer = Trainer(configs)
+    wanted = product(thresholds, range(FIRST_SEED, FIRST_SEED + seeds))
+    trainer = Trainer([base.changed(query=query, threshold=threshold, seed=seed) for threshold, seed in wanted])
     trainer.train()
     rates = [_rate(rows) for rows in trainer.rows]
     return [fmean(rates[place : place + seeds]) for place in range(0, len(rates), seeds)]
@@ -114,21 +112,19 @@ def calibrate_briefly(
     base: RunSettings,
     queries: Sequence[str],
     workers: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Progress = lambda done, total: None,
     kept: Path | None = None,
-) -> dict[str, dict[str, Any]]:
+) -> Found:
     """Thresholds on tasks whose runs are too long to search among many, in runs of a fifth of the length with DETM.
 
-    One run of APIL gives the target rate. Then each policy trains once with that rate as its budget; the threshold that
-    this share of all its scores lies above is where a search begins. For a threshold changes what is learned from, and
-    a policy that learns its scores from answers may fall silent for good: what counts is the rate of a run of its own.
-    A run that hardly asks any more in the end, where APIL's still does, counts as one that never asks. What each run
-    gave is noted in the file `kept`, so that an interrupted search goes on where it was.
+    One run of APIL gives the target rate. Each policy trains once with that rate as its budget; the search starts at
+    the threshold that this share of its scores lies above. A threshold changes what is learned from, so the rate of a
+    run of its own counts; a run that falls silent, where APIL's does not, counts as one that never asks. What each run
+    gave is noted in the file `kept`: an interrupted search resumes from there.
     """
-    short = base.changed(
-        teacher="detm", iterations=max(1, base.iterations // 5), seed=FIRST_SEED, weights=None, answers=False
-    )
-    searched = sorted({SAME_FOR_ONE.get(query, query) for query in queries} - {"random", *UNCALIBRATED})
+    short = base.changed(teacher="detm", seed=FIRST_SEED, weights=None, answers=False)
+    short = short.changed(iterations=max(1, base.iterations // 5))
+    searched = _searched(queries)
     total = 1 + len(searched) * (1 + _BRIEF_ROUNDS)
     with worker_pool(workers) as pool:
         notes = _Notes(pool, kept)
@@ -143,25 +139,16 @@ def calibrate_briefly(
             progress(1 + done * len(searched), total)
             wanted = [(query, value) for query in searched for value in _next(tried[query], starts[query], target)]
             configs = [short.changed(query=query, threshold=value) for query, value in wanted]
-            for (query, value), rates in zip(wanted, notes.of(_rates_of, configs), strict=True):
-                silent = rates["end"] < _SILENT * apil["end"]
-                tried[query][value] = 0.0 if silent else rates["rate"]
+            for (query, value), came in zip(wanted, notes.of(_rates_of, configs), strict=True):
+                tried[query][value] = 0.0 if came["end"] < _SILENT * apil["end"] else came["rate"]
     progress(total, total)
     setting = f"DETM, 1 seed ({FIRST_SEED}), {short.iterations} iterations"
-    results: dict[str, dict[str, Any]] = {}
-    for query in queries:
-        if query in UNCALIBRATED:
-            how = "Not calibrated: DETM is one teacher and has no extrinsic uncertainty. A small constant."
-            results[query] = {"threshold": UNCALIBRATED[query], "how": how}
-        elif query == "random":
-            results[query] = {"threshold": target, "target": target, "how": f"APIL's query rate ({setting})."}
-        else:
-            by_threshold = tried[SAME_FOR_ONE.get(query, query)]
-            threshold = min(sorted(by_threshold), key=lambda value: abs(by_threshold[value] - target))
-            rate = by_threshold[threshold]
-            how = f"Query rate {rate:.4f}, APIL's {target:.4f} ({setting}); {len(by_threshold)} thresholds tried."
-            results[query] = {"threshold": threshold, "query_rate": rate, "target": target, "how": how}
-    return results
+    results: Found = {"random": {"threshold": target, "target": target, "how": f"APIL's query rate ({setting})."}}
+    for query, rates in tried.items():
+        threshold = min(sorted(rates), key=lambda value: abs(rates[value] - target))
+        how = f"Query rate {rates[threshold]:.4f}, APIL's {target:.4f} ({setting}); {len(rates)} thresholds tried."
+        results[query] = {"threshold": threshold, "query_rate": rates[threshold], "target": target, "how": how}
+    return _of_each(queries, results)
 
 
 class _Notes:
@@ -171,9 +158,7 @@ class _Notes:
         self._pool, self._file = pool, file
         self._known: dict[str, dict[str, Any]] = read_json(file) if file is not None and file.exists() else {}
 
-    def of(
-        self, measure: Callable[[RunSettings], dict[str, float]], configs: Sequence[RunSettings]
-    ) -> list[dict[str, Any]]:
+    def of(self, measure: Callable[[RunSettings], dict[str, float]], configs: Sequence[RunSettings]) -> list[Any]:
         """The measures of runs, from the file where it has them."""
         new = [config for config in configs if Cell(config).folder not in self._known]
         for config, measured in zip(new, self._pool.map(measure, new), strict=True):

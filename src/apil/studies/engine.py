@@ -6,11 +6,10 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from queue import Empty
 from typing import Any
 
 from apil.errors import ApilError
@@ -53,7 +52,7 @@ class Standing:
     todo: list[Cell]
     """All others."""
     trained: list[Cell]
-    """Those of `todo` that only have to be evaluated, anew or for the first time."""
+    """Those of `todo` that only have to be evaluated."""
     begun: list[Cell]
     """Those of `todo` that go on from a checkpoint."""
     anew: list[Cell]
@@ -70,12 +69,8 @@ class Standing:
             f"{len(cells)} runs in {runs}: {len(self.finished)} finished before and kept, {len(self.trained)} trained "
             f"before and evaluated now, {len(self.begun)} resumed, {len(self.anew)} started over, {new} new"
         )
-        for what, named in (
-            ("Evaluated", self.trained),
-            ("Resumed", self.begun),
-            ("Started over", self.anew),
-            ("Made by other code or versions", self.other_code),
-        ):
+        parts = {"Evaluated": self.trained, "Resumed": self.begun, "Started over": self.anew}
+        for what, named in {**parts, "Made by other code or versions": self.other_code}.items():
             if named:
                 yield f"{what}: {', '.join(cell.folder for cell in named)}"
         strangers = {path.name for path in runs.iterdir()} - {cell.folder for cell in cells}
@@ -108,8 +103,7 @@ def _whole(folder: Path, config: RunSettings) -> bool:
 
 
 def _vouched(folder: Path, config: RunSettings) -> bool:
-    """Whether the run was finished and its records are as they were then. Its weights may be gone: records are enough
-    for a study's tables and figures, and small enough to be passed on."""
+    """Whether the run was finished and its records are as they were then. Its weights may be gone."""
     try:
         sums = read_json(folder / FINISHED)["sha256"]
         return _has_config(folder, config) and sums == _checksums(folder)
@@ -119,12 +113,8 @@ def _vouched(folder: Path, config: RunSettings) -> bool:
 
 def _checksums(folder: Path) -> dict[str, str]:
     """Of the records of a run."""
-    names = [
-        "config.json",
-        "metrics.jsonl",
-        "evaluation.json",
-        *sorted(path.name for path in folder.glob("look-*.json")),
-    ]
+    looks = sorted(path.name for path in folder.glob("look-*.json"))
+    names = ["config.json", "metrics.jsonl", "evaluation.json", *looks]
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
@@ -163,10 +153,7 @@ def save_due(iterations: int, since: float, took: float) -> bool:
 def run_cells(
     cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress, due: Due = save_due
 ) -> None:
-    """Trains and evaluates the cells, each into its folder under `runs`, going on from where they stand there.
-
-    `due` tells when a stack saves its runs on the way.
-    """
+    """Trains and evaluates the cells, each in its folder under `runs`; `due` says when a stack saves its runs."""
     work = [(stack, runs, episodes, due) for stack in stacks(cells)]
     if workers == 1 or len(work) <= 1:
         for item in work:
@@ -174,45 +161,34 @@ def run_cells(
         return
     queue = SPAWN.Queue()
     with worker_pool(workers, _tell, queue) as pool:
-        pending = {pool.submit(_run_stack_quietly, *item) for item in work}
+        pending = {pool.submit(_run_stack, *item) for item in work}
         while pending:
             finished, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-            for units in _drain(queue):
-                progress(units)
+            while not queue.empty():
+                progress(queue.get())
             for future in finished:
                 future.result()
 
 
-def _drain(queue: Any) -> Iterator[int]:
-    with suppress(Empty):
-        while True:
-            yield queue.get_nowait()
-
-
 def _tell(queue: Any) -> None:
-    """Where a worker tells of the work it has done."""
+    """Where a worker reports the work it has done."""
     global _queue
     _queue = queue
 
 
-def _run_stack_quietly(stack: Sequence[Cell], runs: Path, episodes: int, due: Due) -> None:
-    _run_stack(stack, runs, episodes, due, _queue.put)
-
-
-def _run_stack(stack: Sequence[Cell], runs: Path, episodes: int, due: Due, progress: Progress) -> None:
+def _run_stack(
+    stack: Sequence[Cell], runs: Path, episodes: int, due: Due, progress: Progress = lambda units: _queue.put(units)
+) -> None:
     """One stack: trained, saved, evaluated. The results do not depend on what else is in the stack."""
     records = [_open(runs / cell.folder, cell.config) for cell in stack]
     try:
         # Usually all stand at the same iteration; those that a kill during a save left behind go on by themselves.
-        for _, group in groupby(sorted(records, key=_done), key=_done):
+        done = attrgetter("done")
+        for _, group in groupby(sorted(records, key=done), key=done):
             _finish(list(group), episodes, due, progress)
     finally:
         for record in records:
             record.close()
-
-
-def _done(record: Record) -> int:
-    return record.done
 
 
 def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progress) -> None:
@@ -248,12 +224,7 @@ def _open(folder: Path, config: RunSettings) -> Record:
             raise
         except ApilError as error:
             print(f"apil: warning: {error} This run of the study starts over.", file=sys.stderr)
-    _clear(folder)
-    return Record(folder, config)
-
-
-def _clear(folder: Path) -> None:
-    """Makes a cell's folder ready for a new start; answers that were given are kept and not asked for again."""
     for path in folder.iterdir():
-        if path.name != "answers.jsonl":
+        if path.name != "answers.jsonl":  # what was answered is not asked for again
             path.unlink()
+    return Record(folder, config)

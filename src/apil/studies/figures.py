@@ -19,58 +19,34 @@ from matplotlib.transforms import blended_transform_factory
 
 from apil.studies.records import Curves, StudyRecords, TeacherModel, in_order
 from apil.studies.statistics import Floats, bands, mean_curve, principal_plane
+from apil.studies.text import texts
 
 WIDTH = 6.6
 """Inches. Narrow on purpose: letters stay readable when a telephone shows the whole width."""
 
-RC: Any = {
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.titley": 1.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "figure.titlesize": 11,
-    "svg.hashsalt": "apil",
-    "text.parse_math": False,
-}
-
+_TEXTS = texts("figures.toml")
+RC: Any = _TEXTS["rc"]
+"""Settings of matplotlib."""
 Style = dict[str, Any]
 
 
-def _style(color: str, dashes: str | tuple[int, tuple[float, ...]] = "-", width: float = 1.5) -> Style:
+_DASHES: dict[str, Any] = {
+    "solid": "-",
+    "dashed": (0, (4, 1.6)),
+    "dotted": (0, (1, 1.2)),
+    "dot-dashed": (0, (4, 1.3, 1, 1.3)),
+}
+
+
+def _style(color: str, dashes: str = "solid", width: float = 1.5) -> Style:
     """A line; thin ones lie over thick ones, so that both are seen where they coincide."""
-    return {"color": color, "linestyle": dashes, "linewidth": width, "zorder": 5 - width}
+    return {"color": color, "linestyle": _DASHES[dashes], "linewidth": width, "zorder": 5 - width}
 
 
-_DOTTED = (0, (1, 1.2))
-_DASHED = (0, (4, 1.6))
-_DOT_DASHED = (0, (4, 1.3, 1, 1.3))
-
-QUERY_STYLES = {
-    "bc": _style("#000000", _DOTTED, 1.8),
-    "dagger": _style("#999999", width=2.6),
-    "intrun": _style("#d55e00"),
-    "extrun": _style("#009e73", _DOT_DASHED),
-    "behvun": _style("#e69f00", _DASHED),
-    "modlun": _style("#cc79a7"),
-    "errpred": _style("#56b4e9", _DASHED),
-    "apil": _style("#0072b2", width=2.4),
-    "random": _style("#8a7a1f", _DOT_DASHED),
-    "never": _style("#882255", _DOTTED, 1.8),
-}
-QUERY_MARKERS = dict(zip(QUERY_STYLES, "xsv+^Dho*<", strict=True))
-_TEACHER_STYLES = {
-    "detm": _style("#000000"),
-    "rand": _style("#d55e00", width=2.2),
-    "tworand": _style("#56b4e9", _DASHED),
-    "twodifdetm": _style("#0072b2", _DOT_DASHED, 1.8),
-}
+QUERY_STYLES = {name: _style(*look) for name, look in _TEXTS["queries"].items()}
+_QUERY_MARKERS = dict(zip(QUERY_STYLES, "xsv+^Dho*<", strict=True))
+_TEACHER_STYLES = {name: _style(*look) for name, look in _TEXTS["teachers"].items()}
 _OTHER_COLOURS = ("#117733", "#aa4499", "#661100", "#6699cc")
-_OTHER_DASHES: tuple[Any, ...] = ("-", _DASHED, _DOTTED, _DOT_DASHED)
 
 
 def styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
@@ -79,7 +55,7 @@ def styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
         return styles[name]
     others = [other for other in names if other not in styles]
     turn, place = divmod(others.index(name), len(_OTHER_COLOURS))
-    return _style(_OTHER_COLOURS[place], _OTHER_DASHES[turn % len(_OTHER_DASHES)], width=1.2)
+    return _style(_OTHER_COLOURS[place], [*_DASHES][turn % len(_DASHES)], width=1.2)
 
 
 @dataclass(frozen=True)
@@ -120,8 +96,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 0.3, 0.2, 0.5, 0.46
 def _panels(
     rows: int, columns: int, height: float, *, beside: float = 0.22, below: float = 0.36, **share: Any
 ) -> tuple[Figure, list[list[Axes]]]:
-    """Panels of a height, `beside` and `below` each other, in inches. A layout engine would draw and measure all of it
-    once more for each format."""
+    """Panels of a height, `beside` and `below` each other, in inches; no layout engine, which would draw it twice."""
     figure = Figure(figsize=(WIDTH, _TOP + rows * height + (rows - 1) * below + _BOTTOM), dpi=150)
     width = (WIDTH - 2 * _LEFT - _RIGHT - (columns - 1) * beside) / columns
     gaps = {"wspace": beside / width, "hspace": below / height}
@@ -133,9 +108,7 @@ def _panels(
     return figure, axes.tolist()
 
 
-def panel_each(
-    names: Sequence[str], height: float, x: str, y: str, *, below: float = 0.36
-) -> tuple[Figure, list[Axes]]:
+def panel_each(names: Sequence[str], height: float, x: str, y: str, below: float = 0.36) -> tuple[Figure, list[Axes]]:
     """A panel for each teacher, two in a row, all on the same scales and with the same two labels."""
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
@@ -155,8 +128,7 @@ def panel_each(
 
 def _band(panel: Axes, curves: Curves, quantity: str, label: str, style: Style) -> None:
     """A mean line with its band; nothing when there are no entries."""
-    iterations, values = curves.over_training(quantity)
-    _line(panel, iterations, values, label, style)
+    _line(panel, *curves.over_training(quantity), label, style)
 
 
 def _line(panel: Axes, x: Floats, values: Floats, label: str, style: Style, shade: float = 0.16) -> None:
@@ -230,8 +202,7 @@ _FAR = 3.0
 
 
 def _mark_expectations(panels: Sequence[Axes], study: StudyRecords, teachers: Sequence[str], quantity: str) -> None:
-    """A triangle at the right edge where a perfect copy of each teacher would stand; teachers who share a place stand
-    side by side."""
+    """A triangle at the right edge where a perfect copy of each teacher would stand; equal ones are side by side."""
     known = {name: study.expectations.get(name, {}).get(quantity) for name in teachers}
     values = {name: float(value) for name, value in known.items() if isinstance(value, float | int)}
     top = max(panel.get_ylim()[1] for panel in panels)
@@ -242,10 +213,9 @@ def _mark_expectations(panels: Sequence[Axes], study: StudyRecords, teachers: Se
             if name in values and name not in far:
                 beside = sum(abs(values[name] - other) < 0.05 * top for other in taken)
                 taken.append(values[name])
+                look = {"marker": "<", "ms": 5, "color": styled(name, _TEACHER_STYLES, teachers)["color"]}
                 place = panel.get_yaxis_transform()
-                colour = styled(name, _TEACHER_STYLES, teachers)["color"]
-                spot = [1.0 + 0.035 * beside]
-                panel.plot(spot, [values[name]], marker="<", ms=5, color=colour, transform=place, clip_on=False)
+                panel.plot([1.0 + 0.035 * beside], [values[name]], transform=place, clip_on=False, **look)
         if far:
             text = ", ".join(f"{name} {value:.2f}" for name, value in far.items())
             panel.annotate(f"perfect copy: {text}", (0.03, 0.9), xycoords="axes fraction", fontsize=7, color="#444444")
@@ -256,8 +226,7 @@ def draw_query_rate(study: StudyRecords) -> Figure | None:
     teachers, queries = study.metrics.names("teacher"), study.metrics.names("query")
     if not teachers:
         return None
-    rate = "query rate (share of steps)"
-    figure, panels = panel_each(teachers, 2.1, "training iteration", rate)
+    figure, panels = panel_each(teachers, 2.1, "training iteration", "query rate (share of steps)")
     for panel, teacher in zip(panels, teachers, strict=True):
         for query in queries:
             style = styled(query, QUERY_STYLES, queries)
@@ -279,7 +248,7 @@ def draw_model_samples(study: StudyRecords) -> Figure | None:
     for panel in axes[0]:
         for rank, count in enumerate(counts):
             colour = _SAMPLE_COLOURS[min(rank, len(_SAMPLE_COLOURS) - 1)]
-            style = _style(colour, width=1.8) if count.isdigit() else _style("#0072b2", _DASHED, 2.4)
+            style = _style(colour, width=1.8) if count.isdigit() else _style("#0072b2", "dashed", 2.4)
             label = {"1": "1 sample", "exact": "exact sum"}.get(count, f"{count} samples")
             _band(panel, study.samples.where(samples=count), "model", label, style)
         panel.set_xlabel("training iteration")
@@ -311,11 +280,10 @@ def _power_of_ten(value: float, _: object) -> str:
 
 def draw_success_answers(study: StudyRecords) -> Figure | None:
     """Success against the answers used so far; the marker is success alone at the end."""
-    teachers = study.teachers
-    if not teachers:
+    if not study.teachers:
         return None
-    figure, panels = panel_each(teachers, 2.15, "answers so far (log. above 10)", "success (share of episodes)")
-    for panel, teacher in zip(panels, teachers, strict=True):
+    figure, panels = panel_each(study.teachers, 2.15, "answers so far (log. above 10)", "success (share of episodes)")
+    for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
             style = styled(query, QUERY_STYLES, study.queries)
             success_curve(panel, study.metrics.where(teacher=teacher, query=query), style)
@@ -330,15 +298,13 @@ def draw_success_answers(study: StudyRecords) -> Figure | None:
 
 def success_curve(panel: Axes, curves: Curves, style: Style, label: str = "_nolegend_") -> None:
     """Success in training against the answers so far."""
-    _, answers = curves.over_training("answers")
-    _, success = curves.over_training("success")
+    answers, success = (curves.over_training(figure)[1] for figure in ("answers", "success"))
     if answers.size:
-        thin = style | {"linewidth": 1.0}
-        _line(panel, mean_curve(answers), success, label, thin, shade=0.10)
+        _line(panel, mean_curve(answers), success, label, style | {"linewidth": 1.0}, shade=0.10)
 
 
 def draw_interactions(study: StudyRecords) -> Figure | None:
-    """Success in training against interactions, on a common grid of interactions."""
+    """Success in training against interactions, on a common grid of interactions, as far as each run got."""
     if not study.interactions:
         return None
     figure, panels = panel_each(study.teachers, 2.2, "interactions so far", "success (share of episodes)")
@@ -347,20 +313,12 @@ def draw_interactions(study: StudyRecords) -> Figure | None:
         points = np.linspace(0.0, limit, 101)
         for query in study.queries:
             curves = study.metrics.where(teacher=teacher, query=query)
-            _, answers = curves.over_training("answers")
-            _, success = curves.over_training("success")
-            if answers.size:
-                style = styled(query, QUERY_STYLES, study.queries)
-                values = [_until_end(points, a, s) for a, s in zip(answers, success, strict=True)]
-                _line(panel, points, np.array(values), query, style)
+            runs = zip(curves.over_training("answers")[1], curves.over_training("success")[1], strict=True)
+            values = [np.where(points <= a[-1], np.interp(points, a, s), np.nan) for a, s in runs]
+            _line(panel, points, np.array(values), query, styled(query, QUERY_STYLES, study.queries))
         panel.set_ylim(-0.04, 1.06)
     legend(figure, 4)
     return figure
-
-
-def _until_end(points: Floats, answers: Floats, success: Floats) -> Floats:
-    """The curve of one run at some numbers of interactions; NaN where the run never got."""
-    return np.where(points <= answers[-1], np.interp(points, answers, success), np.nan)
 
 
 def success_marker(panel: Axes, study: StudyRecords, teacher: str, query: str, colour: str) -> None:
@@ -369,20 +327,10 @@ def success_marker(panel: Axes, study: StudyRecords, teacher: str, query: str, c
     answers, success = cell.figure("answers"), cell.figure("success_alone")
     if not (answers.known and success.known):
         return
-    panel.errorbar(
-        [answers.mean],
-        [success.mean],
-        xerr=[[answers.mean - answers.low], [answers.high - answers.mean]],
-        yerr=[[success.mean - success.low], [success.high - success.mean]],
-        fmt=QUERY_MARKERS.get(query, "o"),
-        color=colour,
-        markersize=7,
-        markerfacecolor="none",
-        markeredgewidth=1.5,
-        elinewidth=1.0,
-        zorder=4,
-        label=query,
-    )
+    across, along = ([[of.mean - of.low], [of.high - of.mean]] for of in (answers, success))
+    look: Style = {"markersize": 7, "markerfacecolor": "none", "markeredgewidth": 1.5, "elinewidth": 1.0, "zorder": 4}
+    marker = _QUERY_MARKERS.get(query, "o")
+    panel.errorbar([answers.mean], [success.mean], along, across, fmt=marker, color=colour, label=query, **look)
 
 
 def draw_personas(study: StudyRecords) -> Figure | None:
@@ -416,17 +364,9 @@ _MEMBER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4
 def _scatter_personas(panel: Axes, runs: Sequence[tuple[TeacherModel, Floats]]) -> None:
     panel.add_collection(LineCollection([places for _, places in runs], colors="#b5b5b5", linewidths=0.8, zorder=1))
     for rank in range(max((len(model.members) for model, _ in runs), default=0)):
-        places = np.array([own[rank] for _, own in runs if rank < len(own)])
-        panel.plot(
-            places[:, 0],
-            places[:, 1],
-            linestyle="none",
-            color=_MEMBER_COLOURS[rank % len(_MEMBER_COLOURS)],
-            marker="os^D"[rank % 4],
-            markersize=5.5,
-            label=f"member {rank + 1}",
-            zorder=2,
-        )
+        places = np.array([own[rank] for _, own in runs if rank < len(own)]).T
+        look: Style = {"marker": "os^D"[rank % 4], "color": _MEMBER_COLOURS[rank % len(_MEMBER_COLOURS)]}
+        panel.plot(*places, linestyle="none", markersize=5.5, label=f"member {rank + 1}", zorder=2, **look)
 
 
 def draw_query_objective(study: StudyRecords) -> Figure | None:
@@ -437,78 +377,27 @@ def draw_query_objective(study: StudyRecords) -> Figure | None:
     figure, panels = panel_each(teachers, 1.95, "training iteration", "probability")
     for panel, teacher in zip(panels, teachers, strict=True):
         curves = study.objective.where(teacher=teacher)
-        _band(
-            panel,
-            curves,
-            "query_on_progress",
-            "asks although it makes progress",
-            _style("#0072b2", width=2.0),
-        )
-        _band(panel, curves, "no_progress", "makes no progress", _style("#d55e00", _DASHED, 2.0))
+        asks, none = _style("#0072b2", width=2.0), _style("#d55e00", "dashed", 2.0)
+        _band(panel, curves, "query_on_progress", "asks although it makes progress", asks)
+        _band(panel, curves, "no_progress", "makes no progress", none)
         panel.set_ylim(-0.03, 1.05)
     legend(figure, 2)
     return figure
 
 
+def _plate(draw: Callable[[StudyRecords], Figure | None]) -> Plate:
+    name = draw.__name__.replace("draw", "figure")
+    return Plate(name, **_TEXTS[name], draw=draw)
+
+
 PLATES = (
-    Plate(
-        "figure_uncertainty",
-        "Uncertainty of the agent over training",
-        "A row for each kind of uncertainty, a column for each trainer (the query policy that chose the training "
-        "data), a line for each teacher. Triangles at the right edge mark a perfect copy of the teacher; one far "
-        "above all lines is given in words. Behavioral is intrinsic plus extrinsic; total is behavioral plus model.",
-        draw_uncertainty,
-    ),
-    Plate(
-        "figure_query_rate",
-        "How often each query policy asks over training",
-        "Lower is cheaper; a line that stays high marks a rule that keeps asking to the end. "
-        "Points average the steps since the previous point; there is no other smoothing.",
-        draw_query_rate,
-    ),
-    Plate(
-        "figure_model_samples",
-        "Model uncertainty and the number of samples",
-        "Teacher twodifdetm. True model uncertainty falls as the agent learns. Sampling teacher identities "
-        "adds an error that grows with the differences between teachers, most with few samples; the exact "
-        "sum has none.",
-        draw_model_samples,
-    ),
-    Plate(
-        "figure_success_answers",
-        "What the teachers' answers buy",
-        "Markers, the result: success of the trained agent alone, against all answers it used. Lines: "
-        "success during training, with the help asked for. Up and to the left is better.",
-        draw_success_answers,
-    ),
-    Plate(
-        "figure_personas",
-        "Learned persona vectors",
-        "Each point is a member of a committee as one run knows it; a grey line joins the members of a "
-        "run. The two axes are the principal axes of all points of a row. Vectors start at random places "
-        "and move little, so the length of a line says nothing: two vectors mean the same teacher if the "
-        "policy acts alike on both. How far apart it acts on them (Jensen-Shannon divergence, mean over "
-        "seeds: 0 the same, 1 nothing shared) is in each title.",
-        draw_personas,
-    ),
-    Plate(
-        "figure_query_objective",
-        "The two terms of APIL's query objective",
-        "Shares of all steps. Solid: the agent asks although the episode makes progress. Dashed: no progress is "
-        "made from there. The objective is their sum; lower is better. An answer that is executed is itself "
-        "progress, so a question that helped counts in the solid line.",
-        draw_query_objective,
-    ),
+    _plate(draw_uncertainty),
+    _plate(draw_query_rate),
+    _plate(draw_model_samples),
+    _plate(draw_success_answers),
+    _plate(draw_personas),
+    _plate(draw_query_objective),
 )
 """All figures, in the order of the report."""
-
-OWN_PLATES = (
-    Plate(
-        "figure_interactions",
-        "Success for interactions with the teachers",
-        "Success during training, with the help asked for, against the answers used so far, on a plain scale. A line "
-        "ends where its runs stopped asking. Up and to the left is better.",
-        draw_interactions,
-    ),
-)
+OWN_PLATES = (_plate(draw_interactions),)
 """Figures that only a study of your own has."""

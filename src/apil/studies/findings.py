@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from apil.studies.extras import NO_EXTRAS, Extras
 from apil.studies.records import CellResult, StudyRecords, in_order
-from apil.studies.statistics import Estimate
-from apil.studies.tables import members_truth, over_runs, shown
+from apil.studies.statistics import estimate
+from apil.studies.tables import members_truth, shown
 
-_ALWAYS_ASK = ("bc", "dagger")
-_NO_RULE = (*_ALWAYS_ASK, "random", "never")
+_NO_RULE = ("bc", "dagger", "random", "never")
 """Policies whose questions do not depend on what was learned."""
 
 
@@ -36,7 +35,7 @@ def _known(cells: Iterable[CellResult], figure: str) -> list[CellResult]:
 
 def _all_succeed(study: StudyRecords) -> str:
     alone = [cell.figure("success_alone") for cell in study.cells]
-    if not alone or not all(figure.known and figure.low >= 1.0 for figure in alone):
+    if not alone or not all(figure.low >= 1.0 for figure in alone):
         return ""
     silent = ", also one that never asked," if "never" in study.queries else ""
     return (
@@ -66,8 +65,8 @@ def _cheapest_of_best(teacher: str, cells: Sequence[CellResult]) -> str:
     success = best.figure("success_alone")
     equals = [cell for cell in able if cell.figure("success_alone").overlaps(success)]
     cheapest = min(equals, key=lambda cell: cell.figure("answers").mean)
-    start = f"{teacher}: the best success alone is {shown(success)} ({best.query}, "
-    start += f"{shown(best.figure('answers'), 0)} answers)."
+    answers = shown(best.figure("answers"), 0)
+    start = f"{teacher}: the best success alone is {shown(success)} ({best.query}, {answers} answers)."
     if cheapest is best:
         return f"{start} No policy with as good a success used fewer answers."
     return (
@@ -93,25 +92,22 @@ def _misled(study: StudyRecords, query: str) -> str:
     base = study.cell("detm", query).figure("query_rate")
     if not base.known:
         return ""
-    others = {teacher: study.cell(teacher, query).figure("query_rate") for teacher in study.teachers}
-    more = [f"{teacher} ({shown(rate)})" for teacher, rate in others.items() if rate.low > base.high]
-    if not more:
-        return ""
-    return f"{query} ends up asking more than under detm ({shown(base)}) when taught by {', '.join(more)}."
+    rates = [(teacher, study.cell(teacher, query).figure("query_rate")) for teacher in study.teachers]
+    more = ", ".join(f"{teacher} ({shown(rate)})" for teacher, rate in rates if rate.low > base.high)
+    return f"{query} ends up asking more than under detm ({shown(base)}) when taught by {more}." if more else ""
 
 
 def _members_apart(study: StudyRecords, teacher: str) -> str:
     """How far apart the agent holds the members of a committee, over all query policies."""
     models = [model for model in study.models if model.teacher == teacher and len(model.members) > 1]
-    found: dict[str, Estimate] = {}
-    for query in in_order(model.query for model in models):
-        found[query] = over_runs((model for model in models if model.query == query), lambda run: run.persona_js)
+    found = {
+        query: estimate([model.persona_js for model in models if model.query == query])
+        for query in in_order(model.query for model in models)
+    }
     known = sorted((figure.mean, query) for query, figure in found.items() if figure.known)
     if not known:
         return ""
     (low, lowest), (high, highest) = known[0], known[-1]
     span = f"{high:.3f} bits" if low == high else f"{low:.3f} ({lowest}) to {high:.3f} bits ({highest})"
-    return (
-        f"{teacher}: the behaviours learned for its members are {span} apart (0: the same, 1: nothing shared)"
-        f"{members_truth(study, teacher)}."
-    )
+    apart = f"{span} apart (0: the same, 1: nothing shared){members_truth(study, teacher)}"
+    return f"{teacher}: the behaviours learned for its members are {apart}."

@@ -27,13 +27,9 @@ def claim_folder(out: Path, task: str, command: str) -> None:
         if other != task:
             raise ApilError(f"{out} holds a study of '{other}', not of '{task}': {remedy}")
     make_folder(out)
-    write_json(out / _MARK, {"task": task, "command": _with_plugins(command)})
-
-
-def _with_plugins(command: str) -> str:
-    """`command` with the plugins it was given: without them it would not know their parts."""
     plugins = [_relative(plugin) for plugin in map(str.strip, os.environ.get(PLUGINS, "").split(",")) if plugin]
-    return f"{PLUGINS}={quote(','.join(plugins))} {command}" if plugins else command
+    given = f"{PLUGINS}={quote(','.join(plugins))} " if plugins else ""  # the command needs their parts
+    write_json(out / _MARK, {"task": task, "command": given + command})
 
 
 def _relative(plugin: str) -> str:

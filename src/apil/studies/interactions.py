@@ -1,26 +1,29 @@
-"""What a study of your own records beyond the paper's: success for interactions, and what the teachers cost.
+"""What a study of your own has beyond the paper's: success for interactions, what the teachers cost, all tasks at once.
 
 An interaction is one question that was answered. Success over training is with the help that was asked for.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from apil.files import read_rows
+from apil.files import read_rows, write_json, write_text
 from apil.learning.build import committee_of
+from apil.studies import statistics
 from apil.studies.files import StudyFile
-from apil.studies.statistics import Estimate, Floats, area_under, estimate, improvement, needed, stratified_estimate
-from apil.studies.summary import Result
+from apil.studies.pages import page
+from apil.studies.plan import Cell
+from apil.studies.report import build_report
+from apil.studies.statistics import Floats, from_json, interval, to_json
+from apil.studies.summary import Result, write_records
+from apil.studies.tables import NOTHING, Table, TableBlock, explained, shown
 
-Stratum = tuple[str, str]
-"""A task and a teacher."""
+_COMPARED = ("success_alone", "area")
 
 
 class Spent:
@@ -31,17 +34,16 @@ class Spent:
         self.interactions: Floats = np.array([row["answers"] for row in result.rows], dtype=np.float64)
         self.success: Floats = np.array([row["success"] for row in result.rows], dtype=np.float64)
         self.success_alone: float = result.evaluation["success_alone"]
-        members = committee_of(result.config).members
-        given: Counter[int] = Counter()
-        if result.config.answers:
-            rows = read_rows(runs / result.cell.folder / "answers.jsonl")
-            given.update(row["identity"] for row in rows if row["identity"] is not None)
-        names = member_names(members)
-        self.answers = {name: given[k] for k, name in enumerate(names)} if result.config.answers else {}
+        self.answers: dict[str, int] = {}
+        """By member; empty where answers are not kept."""
+        self.cost: dict[str, float] = {}
         """By member."""
-        self.cost = {
-            name: given[k] * costs.get(name, costs.get(members[k], 1.0)) for k, name in enumerate(self.answers)
-        }
+        if result.config.answers:
+            given = Counter(row["identity"] for row in read_rows(runs / result.cell.folder / "answers.jsonl"))
+            members = committee_of(result.config).members
+            for k, (name, member) in enumerate(zip(member_names(members), members, strict=True)):
+                self.answers[name] = given[k]
+                self.cost[name] = given[k] * costs.get(name, costs.get(member, 1.0))
 
 
 def member_names(members: Sequence[str]) -> list[str]:
@@ -52,9 +54,23 @@ def member_names(members: Sequence[str]) -> list[str]:
     ]
 
 
-def records(study: StudyFile, results: Sequence[Result], runs: Path) -> dict[str, Any]:
-    """`interactions.json`: for each teacher and rule the figures over seeds, beside the baseline's."""
-    spent = [Spent(result, runs, study.costs) for result in results]
+def write_task(study: StudyFile, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
+    """Writes the records, tables, figures and report of one task; returns what `interactions.json` holds."""
+    gates = {}
+    for rule in study.rules:
+        query = next(cell.config.query for cell in cells if cell.query == rule.label)
+        value = query.budget if query.threshold is None else query.threshold
+        if value is not None:
+            gates[rule.label] = {"threshold": value, "how": rule.how()}
+    results = write_records(cells, folder, gates)
+    found = _interactions(study, [Spent(result, folder / "runs", study.costs) for result in results])
+    write_json(folder / "interactions.json", found)
+    build_report(folder, workers)
+    return found
+
+
+def _interactions(study: StudyFile, spent: Sequence[Spent]) -> dict[str, Any]:
+    """For each teacher and rule the figures over seeds, beside the baseline's."""
     entries = []
     for teacher in study.teachers:
         own = [run for run in spent if run.teacher == teacher]
@@ -67,67 +83,78 @@ def records(study: StudyFile, results: Sequence[Result], runs: Path) -> dict[str
 
 
 def _figures(study: StudyFile, ours: Sequence[Spent], against: Sequence[Spent], limit: float) -> dict[str, Any]:
-    areas = [area_under(run.interactions, run.success, limit) for run in ours]
+    areas = [statistics.area_under(run.interactions, run.success, limit) for run in ours]
     alone = [run.success_alone for run in ours]
-    better = improvement([alone], [[run.success_alone for run in against]])
     members = list(ours[0].answers)
+    costs = [sum(run.cost.values()) if members else None for run in ours]
     return {
         "area_to": limit,
-        "area": _json(stratified_estimate([areas])),
-        "success_alone": _json(stratified_estimate([alone])),
-        "improvement": _json(better),
+        "area": to_json(statistics.stratified_estimate([areas])),
+        "success_alone": to_json(statistics.stratified_estimate([alone])),
+        "improvement": to_json(statistics.improvement([alone], [[run.success_alone for run in against]])),
         "needed": [_reached(ours, level) for level in study.reach],
-        "answers": {name: _json(estimate([run.answers[name] for run in ours])) for name in members},
-        "cost": {name: _json(estimate([run.cost[name] for run in ours])) for name in members},
-        "total_cost": _json(estimate([sum(run.cost.values()) for run in ours])) if members else None,
+        "answers": {name: interval([run.answers[name] for run in ours]) for name in members},
+        "cost": {name: interval([run.cost[name] for run in ours]) for name in members},
+        "total_cost": interval([cost for cost in costs if cost is not None]) if members else None,
         "runs": [
             {
                 "seed": run.seed,
-                "area": area if math.isfinite(area) else None,
+                "area": area if np.isfinite(area) else None,
                 "success_alone": run.success_alone,
-                "cost": sum(run.cost.values()) if members else None,
+                "cost": cost,
             }
-            for run, area in zip(ours, areas, strict=True)
+            for run, area, cost in zip(ours, areas, costs, strict=True)
         ],
     }
 
 
 def _reached(runs: Sequence[Spent], level: float) -> dict[str, Any]:
     """Interactions to a level of success, over the runs that reached it, and the share of those."""
-    found = [needed(run.interactions, run.success, level) for run in runs]
-    return {"level": level, "reached": float(np.isfinite(found).mean()), **_json(estimate(found))}
+    found = [statistics.needed(run.interactions, run.success, level) for run in runs]
+    return {"level": level, "reached": float(np.isfinite(found).mean()), **interval(found)}
 
 
-def _json(figure: Estimate) -> dict[str, float | None]:
-    values = {"mean": figure.mean, "low": figure.low, "high": figure.high}
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+def write_comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]], out: Path, name: str) -> None:
+    """Writes `comparison.json`, its table, and a page that leads to the report of each task."""
+    found = _comparison(study, of_tasks)
+    table = _comparison_table(study, found, list(of_tasks))
+    write_json(out / "comparison.json", found)
+    write_text(out / f"{table.name}.md", table.markdown())
+    write_text(out / "report.html", page("comparison", title=f"The study {name}", tasks=list(of_tasks), table=table))
 
 
-def comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """`comparison.json`: each rule over all tasks and teachers; `of_tasks` are the `records` of each task by label."""
-    strata: list[Stratum] = [(task, teacher) for task in of_tasks for teacher in study.teachers]
+def _comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Each rule over all tasks and teachers; `of_tasks` has what `write_task` returned, by label."""
+    strata = [(task, teacher) for task in of_tasks for teacher in study.teachers]
 
     def values(query: str, figure: str) -> list[list[float]]:
         found = {
             (task, entry["teacher"]): [run[figure] for run in entry["runs"]]
-            for task, records_ in of_tasks.items()
-            for entry in records_["entries"]
+            for task, records in of_tasks.items()
+            for entry in records["entries"]
             if entry["query"] == query
         }
         return [found[stratum] for stratum in strata]
 
-    def over(query: str, statistic: Callable[[str, str], Estimate]) -> dict[str, Any]:
-        return {figure: _json(statistic(query, figure)) for figure in ("success_alone", "area")}
-
-    rules = [
-        {
-            "query": rule.label,
-            "iqm": over(rule.label, lambda query, figure: stratified_estimate(values(query, figure))),
-            "improvement": over(
-                rule.label,
-                lambda query, figure: improvement(values(query, figure), values(study.baseline, figure)),
-            ),
+    rules = []
+    for query in (rule.label for rule in study.rules):
+        ours = {figure: values(query, figure) for figure in _COMPARED}
+        middle = {figure: to_json(statistics.stratified_estimate(ours[figure])) for figure in _COMPARED}
+        better = {
+            figure: to_json(statistics.improvement(ours[figure], values(study.baseline, figure)))
+            for figure in _COMPARED
         }
-        for rule in study.rules
-    ]
+        rules.append({"query": query, "iqm": middle, "improvement": better})
     return {"baseline": study.baseline, "strata": [list(stratum) for stratum in strata], "rules": rules}
+
+
+def _comparison_table(study: StudyFile, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
+    """Each rule over all tasks and teachers, beside the baseline."""
+    header = ("rule", "success alone", "area under success", f"better than {study.baseline}: success alone", "area")
+    rows = []
+    for rule in found["rules"]:
+        figures = [shown(from_json(rule["iqm"][figure])) for figure in _COMPARED]
+        better = [shown(from_json(rule["improvement"][figure]), 2) for figure in _COMPARED]
+        rows.append((rule["query"], *figures, *(better if rule["query"] != study.baseline else [NOTHING] * 2)))
+    first = f"Tasks: {', '.join(tasks)}. Teachers: {', '.join(study.teachers)}. {study.seeds} seeds of each."
+    return explained("table_comparison", first, [TableBlock("Rules", header, tuple(rows))], study=study)

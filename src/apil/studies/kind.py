@@ -11,9 +11,8 @@ from apil.learning.collect import Agents
 from apil.learning.evaluate import evaluate
 from apil.learning.trainer import Trainer
 from apil.query import study_policies
-from apil.runs.calibration import threshold_of
 from apil.settings import RunSettings
-from apil.studies.facets import NoArguments
+from apil.studies.options import NoArguments
 from apil.studies.plan import Cell, plan
 from apil.tasks import TASKS
 
@@ -44,94 +43,65 @@ class Asked:
 
 
 class StudyKind(Protocol):
-    """How rules are compared on a task."""
+    """How rules are compared on a task. What is here holds for a task that brings no facet of its own."""
 
-    arguments: type
+    arguments: type = NoArguments
     """A record of options of the study itself. Importing it must not import torch."""
-    seeds: int
+    seeds: int = 5
     """Runs of each query policy with each teacher, unless given."""
-    episodes: int
+    episodes: int = 1000
     """Of evaluation, unless given."""
-    starts: int
+    starts: int = 20_000
     """Episodes over which the uncertainty of a perfect copy of the teachers is measured."""
 
     def queries(self) -> tuple[str, ...]:
         """The query policies that are compared, unless given."""
+        return study_policies()
 
     def folder(self, task: str, given: Mapping[str, Any]) -> str:
         """The name of its folder under results/, unless given."""
+        return task
 
     def thresholds(self, asked: Asked, progress: Callable[[int, int], None]) -> dict[str, dict[str, Any]]:
         """Thresholds with how each was found; may search for those that are not known."""
+        return dict(asked.calibration)
 
     def plan(self, asked: Asked, thresholds: Mapping[str, float | None]) -> list[Cell]:
         """The runs."""
+        return plan(asked.base, asked.teachers, asked.queries, asked.seeds, thresholds, asked.budget)
 
     def look(self, folder: Path, settings: RunSettings) -> Look | None:
         """Looks at an agent in training, noted in the run's folder; None for none."""
+        return None
 
     def evaluate(self, agents: Agents, episodes: int) -> list[dict[str, Any]]:
         """What each trained run can do."""
+        return evaluate(agents, episodes)
 
     def summary(self, runs: Sequence[RunSettings]) -> dict[str, Any]:
         """What it adds to the top level of summary.json."""
+        return {}
 
     def examples(self, asked: Asked, cells: Sequence[Cell]) -> None:
         """Pictures of episodes for the report, written into the study's folder."""
+        return
 
 
 @dataclass
-class PlainStudy:
+class PlainStudy(StudyKind):
     """A study without options of its own; that of a task that brings no facet."""
 
     seeds: int = 5
     episodes: int = 1000
     compared: tuple[str, ...] = ()
     """Query policies; the paper's, two baselines and every policy from outside apil if not given."""
-    starts: int = 20_000
-    arguments: type = NoArguments
 
     def queries(self) -> tuple[str, ...]:
         """Those compared."""
         return self.compared or study_policies()
 
-    def folder(self, task: str, given: Mapping[str, Any]) -> str:
-        """The task's name."""
-        return task
-
-    def thresholds(self, asked: Asked, progress: Callable[[int, int], None]) -> dict[str, dict[str, Any]]:
-        """As calibrated before."""
-        return dict(asked.calibration)
-
-    def plan(self, asked: Asked, thresholds: Mapping[str, float | None]) -> list[Cell]:
-        """Every query policy with every teacher and seed, and the runs of the sampling figure."""
-        return plan(asked.base, asked.teachers, asked.queries, asked.seeds, thresholds, asked.budget)
-
-    def look(self, folder: Path, settings: RunSettings) -> Look | None:
-        """None."""
-        return None
-
-    def evaluate(self, agents: Agents, episodes: int) -> list[dict[str, Any]]:
-        """Alone and with help."""
-        return evaluate(agents, episodes)
-
-    def summary(self, runs: Sequence[RunSettings]) -> dict[str, Any]:
-        """Nothing more."""
-        return {}
-
-    def examples(self, asked: Asked, cells: Sequence[Cell]) -> None:
-        """None."""
-
-
-_PLAIN = PlainStudy()
-
 
 def kind_of(task: str) -> StudyKind:
     """How rules are compared on a task of that name."""
     own: StudyKind | None = TASKS.facet(task, "study")
-    return _PLAIN if own is None else own
-
-
-def thresholds_of(found: Mapping[str, Any], task: str, queries: Sequence[str]) -> dict[str, float | None]:
-    """The threshold of each query policy, its default where none was found."""
-    return {query: threshold_of({task: dict(found)}, task, query) for query in queries}
+    return PlainStudy() if own is None else own

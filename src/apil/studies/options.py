@@ -9,6 +9,7 @@ from annotated_types import Ge, Le
 from pydantic import BeforeValidator
 
 from apil.settings.record import Few, FromList, Says, Share, Text, record
+from apil.tasks import TASKS
 
 FilePath = Annotated[Path, BeforeValidator(lambda value: Path(value) if isinstance(value, str) else value)]
 _Names = Annotated[tuple[Text, ...], FromList]
@@ -36,3 +37,15 @@ class StudyOptions:
     """Keep finished runs that were made by other code."""
     so_far: bool = False
     """Run nothing: write the tables, figures and report of the runs that are finished so far."""
+
+
+@record
+class NoArguments:
+    """Nothing of its own can be set."""
+
+
+def arguments_of_study(task: str) -> type:
+    """A record of the options that a study of a task has of its own."""
+    kind = TASKS.facet(task, "study")
+    own: type = NoArguments if kind is None else kind.arguments
+    return own

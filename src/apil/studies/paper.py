@@ -6,12 +6,11 @@ Algorithms" by Khanh Nguyen and Hal Daumé III (2020).
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 
 from apil.studies.statistics import Estimate
+from apil.studies.text import texts
 
 ROUNDING = 0.005
 """The paper prints uncertainties with two decimals: a printed number stands for itself plus or minus this."""
@@ -43,8 +42,7 @@ class Reading:
 
 def readings(package: str) -> dict[str, Reading]:
     """Those in the file `readings.toml` of a package, by their keys."""
-    text = files(package).joinpath("readings.toml").read_text(encoding="utf-8")
-    return {key: Reading(**entry) for key, entry in tomllib.loads(text).items()}
+    return {key: Reading(**entry) for key, entry in texts("readings.toml", package).items()}
 
 
 SHARED = readings("apil.studies")

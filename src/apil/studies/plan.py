@@ -58,44 +58,28 @@ def plan(
     thresholds: Mapping[str, float | None],
     budget: float | None = None,
 ) -> list[Cell]:
-    """All runs of a study: every query policy with every teacher and seed, and those of the sampling figure.
-
-    A budget takes the place of the threshold of policies that can keep one.
-    """
-    gates = {query: _gate(thresholds.get(query), budget if takes_budget(query) else None) for query in queries}
-    for query, gate in gates.items():
-        require_threshold(base.task.name, query, **gate)
+    """Every query policy with every teacher and seed, and the sampling figure; a budget replaces a threshold."""
+    gates: dict[str, dict[str, Any]] = {}
+    for query in queries:
+        kept = budget if takes_budget(query) else None
+        gates[query] = {"threshold": thresholds.get(query) if kept is None else None, "budget": kept}
+        require_threshold(base.task.name, query, **gates[query])
     cells = [
         Cell(base.changed(teacher=teacher, query=query, seed=seed, **gates[query]))
         for teacher, query, seed in product(teachers, queries, range(seeds))
     ]
     if "twodifdetm" in teachers and "dagger" in queries:
-        cells += [_sampling(base, size, seed) for size, seed in product((*SAMPLE_SIZES, None), range(seeds))]
+        shared = base.changed(teacher="twodifdetm", query="dagger")
+        sampled = {str(size): shared.changed(expectation="monte-carlo", samples=size) for size in SAMPLE_SIZES}
+        sampled["exact"] = shared.changed(expectation="exact")
+        cells += [Cell(run.changed(seed=seed), name) for name, run in sampled.items() for seed in range(seeds)]
     return cells
 
 
-def _gate(threshold: float | None, budget: float | None) -> dict[str, Any]:
-    return {"threshold": threshold if budget is None else None, "budget": budget}
-
-
-def _sampling(base: RunSettings, size: int | None, seed: int) -> Cell:
-    name = "exact" if size is None else str(size)
-    config = base.changed(
-        teacher="twodifdetm",
-        query="dagger",
-        seed=seed,
-        expectation="exact" if size is None else "monte-carlo",
-        samples=base.model.samples if size is None else size,
-    )
-    return Cell(config, name)
-
-
 def stacks(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells in stacks of equal shape and of at most 72 runs, largest first; runs that stand
-    alone keep their order.
+    """The cells in stacks of equal shape and of at most 72 runs, largest first; runs that stand alone keep their order.
 
-    Runs with the same query policy stand side by side, so that a policy reads its runs without a copy. How the cells
-    are stacked changes no result.
+    Runs with the same query policy stand side by side, so that a policy reads its runs without a copy.
     """
     ordered = sorted(cells, key=lambda cell: (repr(stack_shape(cell.config)), cell.config.query.name, cell.folder))
     made = []

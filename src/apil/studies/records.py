@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
 from apil.errors import ApilError
 from apil.studies.extras import Extras, extras_of
@@ -26,6 +28,11 @@ QUERIES = ("bc", "dagger", "intrun", "extrun", "behvun", "modlun", "errpred", "a
 
 _METRICS = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total", "answers")
 _OBJECTIVE = ("query_on_progress", "no_progress")
+
+Kind = TypeVar("Kind")
+Figure = Annotated[Estimate, PlainValidator(from_json)]
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+Array = Annotated[Floats, PlainValidator(lambda value: np.asarray(value, dtype=np.float64))]
 
 
 @dataclass(frozen=True)
@@ -66,10 +73,10 @@ class CellResult:
 
     teacher: str
     query: str
-    figures: Mapping[str, Estimate]
+    figures: Mapping[str, Figure]
     seeds: int = 0
     """How many runs the figures are means of; one has no interval."""
-    splits: Mapping[str, Mapping[str, Estimate]] = field(default_factory=dict)
+    splits: Mapping[str, Mapping[str, Figure]] = field(default_factory=dict)
     """Measures by split, where the task has splits: fractions, lengths in metres."""
 
     def figure(self, name: str) -> Estimate:
@@ -113,7 +120,10 @@ class RunResult:
     """In the whole run."""
     splits: Mapping[str, Mapping[str, float]]
     """Measures by split."""
-    looks: tuple[Look, ...] = ()
+    looks: Annotated[
+        tuple[Look, ...],
+        BeforeValidator(lambda looks: [(each["iteration"], each["answers"], each["success_alone"]) for each in looks]),
+    ] = ()
     """In the order of training."""
 
 
@@ -125,25 +135,21 @@ class TeacherModel:
     query: str
     seed: int
     members: tuple[str, ...]
-    personas: Floats
+    personas: Array
     """[K, persona size]"""
-    persona_js: float
+    persona_js: Number
     """Divergence between the behaviours learned for the members, bits; NaN for a single teacher."""
-    mixture_js: float
+    mixture_js: Number
     """Divergence between the agent's mean policy and the committee's, bits."""
-    identity_calibration_error: float
+    identity_calibration_error: Number
     """Distance between the predicted and the true chance of each identity; NaN for a single teacher."""
-    identity_mean: Floats
-    """[K] mean predicted chance of each identity."""
-    identity_true: Floats
-    """[K] true chance of each identity."""
 
 
 @dataclass(frozen=True)
 class ThresholdNote:
     """The threshold of a query policy, and how it was found."""
 
-    value: float
+    value: Annotated[float, Field(alias="threshold")]
     how: str
 
 
@@ -155,19 +161,22 @@ class Interactions:
     query: str
     area_to: float
     """Interactions up to which the area is taken."""
-    area: Estimate
+    area: Figure
     """Mean success over these interactions: interquartile mean."""
-    success_alone: Estimate
+    success_alone: Figure
     """Interquartile mean."""
-    improvement: Estimate
+    improvement: Figure
     """Probability of a higher success alone than the baseline's."""
-    needed: Mapping[float, tuple[Estimate, float]]
+    needed: Annotated[
+        Mapping[float, tuple[Figure, float]],
+        BeforeValidator(lambda entries: {entry["level"]: (entry, entry["reached"]) for entry in entries}),
+    ]
     """By level of success: interactions until it was reached, and the share of the runs that did."""
-    answers: Mapping[str, Estimate]
+    answers: Mapping[str, Figure]
     """By member of the committee."""
-    cost: Mapping[str, Estimate]
+    cost: Mapping[str, Figure]
     """By member of the committee."""
-    total_cost: Estimate
+    total_cost: Figure
 
 
 @dataclass(frozen=True)
@@ -254,57 +263,51 @@ def read_study(folder: Path, extras: Extras | None = None) -> StudyRecords:
     except ApilError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ApilError(f"The records in '{folder}' are not as expected: {error!r}. Run the study again.") from error
+        raise ApilError(
+            f"The records in '{folder}' are not as expected: {' '.join(repr(error).split()):.200}. Run the study again."
+        ) from error
 
 
 def _study(folder: Path, extras: Extras | None) -> StudyRecords:
-    summary = _json(folder / "summary.json")
+    summary, own, about_teachers, thresholds, evaluations, made = (
+        _json(folder / f"{name}.json")
+        for name in ("summary", "interactions", "teachers", "thresholds", "evaluations", "study")
+    )
     extras = extras or extras_of(summary["task"])
     other_data = extras.other_data(summary)
-    about_teachers = _json(folder / "teachers.json")
-    own = _json(folder / "interactions.json")
-    seeds = summary["seeds"]
     return StudyRecords(
         folder=folder,
         task=str(summary["task"]),
         label=other_data or str(summary["task"]),
         printed={} if other_data else extras.printed,
-        seeds=len(seeds) if isinstance(seeds, list) else int(seeds),
+        seeds=int(summary["seeds"]),
         iterations=int(summary["iterations"]),
         expectation=str(summary["expectation"]),
         unit=str(summary.get("unit", "bits")),
-        cells=tuple(_cell(entry) for entry in summary["cells"]),
+        cells=_parsed(tuple[CellResult, ...], [_with_figures(entry) for entry in summary["cells"]]),
         metrics=_curves(folder / "metrics.csv", ("teacher", "query"), _METRICS),
         samples=_optional_curves(folder / "samples.csv", ("teacher", "query", "samples"), _METRICS),
         objective=_optional_curves(folder / "query_objective.csv", ("teacher", "query"), _OBJECTIVE),
         expectations={entry["teacher"]: entry for entry in about_teachers.get("expectations", [])},
         estimates={entry["teacher"]: entry for entry in about_teachers.get("estimates", [])},
-        command=str(_json(folder / "study.json").get("command", "")),
-        models=tuple(_model(entry) for entry in about_teachers.get("models", [])),
-        thresholds={
-            query: ThresholdNote(float(entry["threshold"]), entry["how"])
-            for query, entry in _json(folder / "thresholds.json").items()
-        },
-        ceiling=tuple(_ceiling(entry) for entry in summary.get("teachers", [])),
-        runs=tuple(_run(entry) for entry in _json(folder / "evaluations.json").get("runs", [])),
-        interactions=tuple(_interactions(entry) for entry in own.get("entries", [])),
+        command=str(made.get("command", "")),
+        models=_parsed(tuple[TeacherModel, ...], about_teachers.get("models", [])),
+        thresholds=_parsed(dict[str, ThresholdNote], thresholds),
+        ceiling=_parsed(tuple[Ceiling, ...], summary.get("teachers", [])),
+        runs=_parsed(tuple[RunResult, ...], evaluations.get("runs", [])),
+        interactions=_parsed(tuple[Interactions, ...], own.get("entries", [])),
         baseline=str(own.get("baseline", "")),
     )
 
 
-def _interactions(entry: Mapping[str, Any]) -> Interactions:
-    return Interactions(
-        teacher=entry["teacher"],
-        query=entry["query"],
-        area_to=float(entry["area_to"]),
-        area=from_json(entry["area"]),
-        success_alone=from_json(entry["success_alone"]),
-        improvement=from_json(entry["improvement"]),
-        needed={float(each["level"]): (from_json(each), float(each["reached"])) for each in entry["needed"]},
-        answers={name: from_json(value) for name, value in entry["answers"].items()},
-        cost={name: from_json(value) for name, value in entry["cost"].items()},
-        total_cost=from_json(entry["total_cost"]),
-    )
+def _parsed(kind: type[Kind], value: Any) -> Kind:
+    return TypeAdapter(kind).validate_python(value)
+
+
+def _with_figures(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of `cells`, in which the figures stand beside the names."""
+    figures = {name: value for name, value in entry.items() if isinstance(value, dict) and name != "splits"}
+    return {**entry, "figures": figures}
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -328,49 +331,6 @@ def _cleaned(data: Any) -> Any:
     if isinstance(data, list):
         return [_cleaned(value) for value in data]
     return printable(data) if isinstance(data, str) else data
-
-
-def _cell(entry: Mapping[str, Any]) -> CellResult:
-    figures = {name: from_json(value) for name, value in entry.items() if isinstance(value, dict) and name != "splits"}
-    splits = {
-        split: {name: from_json(value) for name, value in measures.items()}
-        for split, measures in entry.get("splits", {}).items()
-    }
-    return CellResult(entry["teacher"], entry["query"], figures, int(entry.get("seeds", 0)), splits)
-
-
-def _ceiling(entry: Mapping[str, Any]) -> Ceiling:
-    return Ceiling(entry["teacher"], float(entry["success"]), float(entry["final_distance"]))
-
-
-def _run(entry: Mapping[str, Any]) -> RunResult:
-    splits = {
-        split: {name: float(value) for name, value in measures.items()} for split, measures in entry["splits"].items()
-    }
-    looks = tuple(
-        Look(int(look["iteration"]), float(look["answers"]), float(look["success_alone"]))
-        for look in entry.get("looks", [])
-    )
-    return RunResult(entry["teacher"], entry["query"], int(entry["seed"]), float(entry["answers"]), splits, looks)
-
-
-def _model(entry: Mapping[str, Any]) -> TeacherModel:
-    return TeacherModel(
-        teacher=entry["teacher"],
-        query=entry["query"],
-        seed=int(entry["seed"]),
-        members=tuple(entry["members"]),
-        personas=np.asarray(entry["personas"], dtype=np.float64),
-        persona_js=_number(entry["persona_js"]),
-        mixture_js=_number(entry["mixture_js"]),
-        identity_calibration_error=_number(entry["identity_calibration_error"]),
-        identity_mean=np.asarray(entry["identity_mean"], dtype=np.float64),
-        identity_true=np.asarray(entry["identity_true"], dtype=np.float64),
-    )
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
 
 
 def _optional_curves(path: Path, labels: Sequence[str], figures: Sequence[str]) -> Curves | None:

@@ -13,7 +13,7 @@ from apil.studies.findings import findings
 from apil.studies.pages import page
 from apil.studies.paper import READINGS
 from apil.studies.records import StudyRecords, in_order, read_study
-from apil.studies.tables import Table, all_tables, comparison_block, seed_counts, setting
+from apil.studies.tables import Table, all_tables, compared_note, comparison_block, setting
 from apil.studies.workers import worker_pool
 
 Rendered = Mapping[str, Mapping[str, bytes]]
@@ -23,8 +23,7 @@ Rendered = Mapping[str, Mapping[str, bytes]]
 def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -> list[Path]:
     """Write every table, figure and `report.html` of a study into its folder; returns what was written.
 
-    Without `extras` those of the study's task are added. Each file is replaced in one step, so a reader never sees half
-    of one. Figures that the study no longer has the records for are removed.
+    Without `extras` those of the study's task are added. Figures that the study has no records for are removed.
     """
     study = read_study(folder, extras)
     extras = extras or extras_of(study.task)
@@ -75,27 +74,15 @@ def _page(
         findings=findings(study, extras),
         comparison=extras.comparison(study),
         compared=compared,
-        compared_note=_COMPARED + (_ONE_SEED if 1 in seed_counts(study) else ""),
+        compared_note=compared_note(study),
         nearest=_nearest(study, distance),
         tables=tables,
-        figures=[(plate, _base64(formats["svg"])) for plate, formats in figures if formats],
+        figures=[(plate, b64encode(formats["svg"]).decode()) for plate, formats in figures if formats],
         about_examples=extras.examples,
-        examples={path.stem: _base64(path.read_bytes()) for path in pictures},
+        examples={path.stem: b64encode(path.read_bytes()).decode() for path in pictures},
         thresholds=[_threshold(study, query) for query in in_order(study.thresholds)],
         readings=(*extras.readings, *READINGS),
     ).encode()
-
-
-def _base64(data: bytes) -> str:
-    return b64encode(data).decode("ascii")
-
-
-_COMPARED = (
-    "Learned intrinsic and extrinsic uncertainty against Table 1 of the paper. An entry says by how much our mean "
-    "differs (bits), where the paper's number, rounding allowed for, is not in our interval. Rows name the query "
-    "policy that trained the agent: the paper does not say which one it used."
-)
-_ONE_SEED = " One seed has no interval, so that nearly every figure of one seed is outside."
 
 
 def _nearest(study: StudyRecords, distance: Mapping[str, float]) -> str:

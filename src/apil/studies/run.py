@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.progress import TaskID
+from rich.progress import Progress, TaskID
 
 from apil.errors import ApilError, unknown_name
 from apil.files import locked, make_folder
 from apil.learning.build import committee_of, stackable
 from apil.query import QUERY_POLICIES, needs_threshold
-from apil.runs.calibration import load_calibration
+from apil.runs.calibration import load_calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings.record import described
-from apil.studies.comparison import write_comparison, write_task
 from apil.studies.engine import run_cells, standing, work_of
 from apil.studies.files import own_plan, read_study_file
 from apil.studies.folder import claim_folder
-from apil.studies.kind import Asked, StudyKind, kind_of, thresholds_of
+from apil.studies.interactions import write_comparison, write_task
+from apil.studies.kind import Asked, StudyKind, kind_of
 from apil.studies.options import StudyOptions
 from apil.studies.plan import Cell
 from apil.studies.records import StudyRecords, read_study
@@ -31,40 +29,34 @@ from apil.studies.summary import write_records
 from apil.tasks import TASKS
 from apil.terminal import progress_bar
 
-Engine = Literal["local"]
 
-
-@dataclass(frozen=True)
 class Reporter:
-    """Where a study says how it stands; it says nothing unless given."""
+    """Where a study says how it stands: lines and bars in a terminal or a notebook."""
 
-    line: Callable[[str], None] = lambda text: None
-    """A line for the user."""
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None
-    """What is being done, how much of it is done, and of how much."""
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._made: dict[str, TaskID] = {}
 
+    def line(self, text: str) -> None:
+        """A line for the user."""
+        if not self._bars.disable:
+            self._bars.console.print(text, soft_wrap=True)
 
-@contextmanager
-def _reporter(shown: bool) -> Iterator[Reporter]:
-    """Lines and bars in a terminal or a notebook."""
-    if not shown:
-        yield Reporter()
-        return
-    with progress_bar() as bars:
-        made: dict[str, TaskID] = {}
+    def progress(self, what: str, done: int, total: int) -> None:
+        """What is being done, how much of it is done, and of how much."""
+        if what not in self._made:
+            self._made[what] = self._bars.add_task(what, total=total)
+        self._bars.update(self._made[what], completed=done, total=total)
 
-        def progress(what: str, done: int, total: int) -> None:
-            if what not in made:
-                made[what] = bars.add_task(what, total=total)
-            bars.update(made[what], completed=done, total=total)
-
-        yield Reporter(partial(bars.console.print, soft_wrap=True), progress)
+    def advance(self, what: str, units: int) -> None:
+        """So much more of it is done."""
+        self._bars.advance(self._made[what], units)
 
 
 def study(
     spec: str | Path,
     *,
-    engine: Engine = "local",
+    engine: Literal["local"] = "local",
     out: str | Path | None = None,
     command: str = "",
     progress: bool = True,
@@ -82,7 +74,8 @@ def study(
     own = {name: value for name, value in given.items() if name in described(StudyOptions)}
     rest = {name: value for name, value in given.items() if name not in own}
     options = StudyOptions(**own)
-    with _reporter(progress) as told:
+    with progress_bar(progress) as bars:
+        told = Reporter(bars)
         if str(spec).endswith(".toml"):
             return _of_file(Path(spec), options, set(own) | set(rest), out, command, told)
         return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, told)}
@@ -97,11 +90,11 @@ def _of_task(
     make_folder(asked.out / "runs")
     with locked(asked.out):
         notes = kind.thresholds(asked, lambda done, total: told.progress(f"calibrating on {task}", done, total))
-        thresholds = thresholds_of(notes, task, asked.queries)
+        thresholds = {query: threshold_of({task: notes}, task, query) for query in asked.queries}
         if asked.so_far:  # a policy whose threshold was not found yet has no runs
             known = tuple(q for q in asked.queries if thresholds[q] is not None or not needs_threshold(q))
             asked = replace(asked, queries=known)
-        cells = _run(kind.plan(asked, thresholds), kind, asked.out, asked.episodes, options, told)
+        cells = _run(kind.plan(asked, thresholds), asked.out, asked.episodes, options, told)
         told.line("Writing tables, figures and the report")
         write_records(cells, asked.out, {query: notes[query] for query in asked.queries if query in notes})
         kind.examples(asked, cells)
@@ -141,7 +134,7 @@ def _asked(
         seeds=options.seeds or kind.seeds,
         episodes=episodes,
         workers=options.workers,
-        out=Path(out) if out is not None else Path("results") / kind.folder(task, given),
+        out=Path(out or Path("results") / kind.folder(task, given)),
         calibration=calibration.get(task, {}),
         budget=options.budget,
         so_far=options.so_far,
@@ -157,7 +150,7 @@ def _of_file(
     wanted = read_study_file(path)
     calibration = load_calibration(options.calibration)
     cells = {task.label: own_plan(wanted, task, calibration, path) for task in wanted.tasks}
-    folder = Path(out) if out is not None else Path("results") / path.stem
+    folder = Path(out or Path("results") / path.stem)
     command = command or f"apil study {path} --out {folder}"
     claim_folder(folder, path.stem, command)
     with locked(folder):
@@ -166,49 +159,38 @@ def _of_file(
             inside = folder / task.label
             claim_folder(inside, task.label, command)
             make_folder(inside / "runs")
-            _run(cells[task.label], kind_of(task.name), inside, wanted.episodes, options, told)
+            _run(cells[task.label], inside, wanted.episodes, options, told)
             told.line("Writing tables, figures and the report")
             found[task.label] = write_task(wanted, cells[task.label], inside, options.workers)
         write_comparison(wanted, found, folder, path.stem)
     return {task.label: read_study(folder / task.label) for task in wanted.tasks}
 
 
-def _run(
-    wanted: Sequence[Cell], kind: StudyKind, out: Path, episodes: int, options: StudyOptions, told: Reporter
-) -> list[Cell]:
+def _run(wanted: Sequence[Cell], out: Path, episodes: int, options: StudyOptions, told: Reporter) -> list[Cell]:
     """Runs what is not finished of a study; returns the runs to report of."""
-    once: dict[str, Cell] = {}
-    for cell in wanted:  # one run may serve two policies
-        once.setdefault(cell.folder, cell)
-    cells = list(once.values())
-    now = standing(cells, out / "runs", episodes)
+    cells = list({cell.folder: cell for cell in wanted}.values())  # one run may serve two policies
+    runs = out / "runs"
+    now = standing(cells, runs, episodes)
     if now.other_code and not options.keep_old:
         raise ApilError(
-            f"{len(now.other_code)} finished runs in {out / 'runs'} were made by other code or versions than these "
+            f"{len(now.other_code)} finished runs in {runs} were made by other code or versions than these "
             f"({now.other_code[0].folder}, ...): remove them, choose another --out, or mix them with --keep-old."
         )
     if now.spent and not options.so_far:
         raise ApilError(
-            f"{len(now.spent)} finished runs in {out / 'runs'} were evaluated over other --episodes, and their weights "
+            f"{len(now.spent)} finished runs in {runs} were evaluated over other --episodes, and their weights "
             f"are gone ({now.spent[0].folder}, ...): give --episodes as before, choose another --out, or remove them."
         )
     if options.so_far:
-        told.line(f"{len(now.finished)} of {len(cells)} runs in {out / 'runs'} are finished")
+        told.line(f"{len(now.finished)} of {len(cells)} runs in {runs} are finished")
         if not now.finished:
-            raise ApilError(f"No run in {out / 'runs'} is finished: leave --so-far out to make them.")
+            raise ApilError(f"No run in {runs} is finished: leave --so-far out to make them.")
         finished = {cell.folder for cell in now.finished}
         return [cell for cell in wanted if cell.folder in finished]
-    for text in now.lines(cells, out / "runs"):
+    for text in now.lines(cells, runs):
         told.line(text)
-    done, total = 0, max(1, work_of(now.todo))
-    what = f"study {cells[0].config.task.name}"
-
-    def advance(units: int) -> None:
-        nonlocal done
-        done += units
-        told.progress(what, done, total)
-
+    what, total = f"study {cells[0].config.task.name}", max(1, work_of(now.todo))
     told.progress(what, 0, total)
-    run_cells(now.todo, out / "runs", episodes, options.workers, advance)
+    run_cells(now.todo, runs, episodes, options.workers, lambda units: told.advance(what, units))
     told.progress(what, total, total)
     return list(wanted)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import TypedDict
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -18,17 +18,14 @@ Floats = NDArray[np.float64]
 
 COVERAGE = 0.95
 """Share of the bootstrap means that an interval or a band holds."""
+_ENDS = ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
 
 BOOTSTRAP_SEED = 20_200_613
 """Seed of the resampling. It is fixed, so that equal values give equal intervals."""
 
 
-class Interval(TypedDict):
-    """An estimate as JSON holds it. All three are None when no run has the figure."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
+Interval = dict[str, float | None]
+"""An estimate as JSON holds it: mean, low and high, all None when no run has the figure."""
 
 
 @dataclass(frozen=True)
@@ -52,59 +49,61 @@ class Estimate:
 UNKNOWN = Estimate(math.nan, math.nan, math.nan)
 
 
-@dataclass(frozen=True)
-class Bands:
-    """A mean curve with its pointwise 95 % band. NaN at the points that no run has."""
+class Bands(NamedTuple):
+    """A mean curve with its pointwise 95 % band, each [points]; NaN at the points that no run has."""
 
     mean: Floats
-    """[points]"""
     low: Floats
-    """[points]"""
     high: Floats
-    """[points]"""
 
 
-def interval(values: Sequence[float] | Floats, *, resamples: int = 10_000, seed: int = BOOTSTRAP_SEED) -> Interval:
+def interval(values: Sequence[float] | Floats) -> Interval:
     """Mean and 95 % percentile bootstrap interval of one figure per seed, ready for JSON.
 
-    A NaN means that the run has no such figure (a rate over no steps, say): it is left out. When nothing is
-    left all three entries are None. One value gives three equal entries: it has no interval to speak of.
+    A NaN means that the run has no such figure (a rate over no steps, say): it is left out. One value gives three equal
+    entries.
     """
-    found = estimate(values, resamples=resamples, seed=seed)
-    if not found.known:
-        return {"mean": None, "low": None, "high": None}
-    return {"mean": found.mean, "low": found.low, "high": found.high}
+    return to_json(estimate(values))
 
 
-def estimate(values: Sequence[float] | Floats, *, resamples: int = 10_000, seed: int = BOOTSTRAP_SEED) -> Estimate:
+def to_json(figure: Estimate) -> Interval:
+    """The estimate for JSON, which knows no NaN."""
+    return {name: value if math.isfinite(value) else None for name, value in asdict(figure).items()}
+
+
+def from_json(data: Mapping[str, float | None] | None) -> Estimate:
+    """The estimate that an `Interval` stands for; unknown when it is absent or holds None."""
+    if data is None:
+        return UNKNOWN
+    values = [data.get(key) for key in ("mean", "low", "high")]
+    return Estimate(*(math.nan if value is None else float(value) for value in values))
+
+
+def estimate(values: Sequence[float] | Floats, *, resamples: int = 10_000) -> Estimate:
     """The same as `interval`, for use in the program: unknown is NaN, not None."""
     column = np.asarray(values, dtype=np.float64)
     if column.ndim != 1:
         raise ApilError(f"An interval needs one value per seed, a flat list; got an array of shape {column.shape}.")
-    column = column[np.isfinite(column)]
+    column = _finite(column)
     if column.size == 0:
         return UNKNOWN
-    found = bands(column[:, None], resamples=resamples, seed=seed)
-    return Estimate(float(found.mean[0]), float(found.low[0]), float(found.high[0]))
+    return Estimate(*(float(curve[0]) for curve in bands(column[:, None], resamples=resamples)))
 
 
-def bands(values: Floats, *, resamples: int = 1_000, seed: int = BOOTSTRAP_SEED) -> Bands:
+def bands(values: Floats, *, resamples: int = 1_000) -> Bands:
     """Mean and 95 % percentile bootstrap band at every point, from values [seeds, points].
 
-    Whole curves are resampled: a seed that is drawn is drawn at all points. NaN entries are left out point by
-    point, so that runs of unequal length may stand side by side.
+    Whole curves are resampled. NaN entries are left out point by point, so that runs may be of unequal length.
     """
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or resamples < 1:
-        raise ApilError(
-            f"A band needs values [seeds, points] and at least one resample; got {table.shape} and {resamples}."
-        )
+        raise ApilError(f"A band needs values [seeds, points] and resamples; got {table.shape} and {resamples}.")
     if table.size == 0:
         empty = np.full(table.shape[1], np.nan)
         return Bands(empty, empty, empty)
     mean = mean_curve(table)
-    means = _weighted_means(table, _draws(table.shape[0], resamples, seed))
-    low, high = _quantiles(means, (1 - COVERAGE) / 2, (1 + COVERAGE) / 2)
+    means = _weighted_means(table, _draws(table.shape[0], resamples))
+    low, high = _quantiles(means)
     return Bands(mean, np.fmin(low, mean), np.fmax(high, mean))
 
 
@@ -115,9 +114,9 @@ def mean_curve(table: Floats) -> Floats:
 
 
 @lru_cache
-def _draws(count: int, resamples: int, seed: int) -> Floats:
+def _draws(count: int, resamples: int) -> Floats:
     """How often each of `count` seeds is drawn [resamples, count]."""
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=resamples)
+    drawn = np.random.default_rng(BOOTSTRAP_SEED).multinomial(count, np.full(count, 1 / count), size=resamples)
     return drawn.astype(np.float64)
 
 
@@ -129,36 +128,26 @@ def _weighted_means(table: Floats, weights: Floats) -> Floats:
     return np.divide(total, weight, out=np.full_like(total, np.nan), where=weight > 0)
 
 
-def _quantiles(means: Floats, *levels: float) -> Floats:
-    """Quantiles over the draws [levels, points], over the draws that have a mean; NaN where none has."""
+def _quantiles(means: Floats) -> Floats:
+    """Both ends of the band [2, points], over the draws that have a mean; NaN where none has."""
     there = np.isfinite(means)
     whole, some = there.all(axis=0), there.any(axis=0)
-    result = np.full((len(levels), means.shape[1]), np.nan)
-    result[:, whole] = np.quantile(means[:, whole], levels, axis=0)
+    result = np.full((2, means.shape[1]), np.nan)
+    result[:, whole] = np.quantile(means[:, whole], _ENDS, axis=0)
     for point in np.flatnonzero(some & ~whole):
-        result[:, point] = np.quantile(means[there[:, point], point], levels)
+        result[:, point] = np.quantile(means[there[:, point], point], _ENDS)
     return result
 
 
 def student_half_width(values: Sequence[float]) -> float:
-    """Half the width of the 95 % interval of a mean of two or more values by Student's distribution.
+    """Half the width of the 95 % interval of a mean by Student's distribution, for few values (two or more).
 
-    For few seeds: of three values the bootstrap interval is the range, which holds the true mean of a normal
-    distribution in about three of four cases.
+    Of three values the bootstrap interval is the range: it holds the true mean in about three of four cases.
     """
     if len(values) < 2:
         raise ApilError(f"A Student interval is made of 2 values or more; got {len(values)}.")
     quantile = scipy.stats.t.ppf((1 + COVERAGE) / 2, len(values) - 1)
     return float(quantile * scipy.stats.sem(values))
-
-
-def from_json(data: Mapping[str, float | None] | None) -> Estimate:
-    """The estimate that an `Interval` stands for; unknown when it is absent or holds None."""
-    if data is None:
-        return UNKNOWN
-    values = [data.get(key) for key in ("mean", "low", "high")]
-    mean, low, high = (math.nan if value is None else float(value) for value in values)
-    return Estimate(mean, low, high)
 
 
 def principal_plane(groups: Sequence[Floats]) -> tuple[list[Floats], Floats]:
@@ -174,18 +163,16 @@ def principal_plane(groups: Sequence[Floats]) -> tuple[list[Floats], Floats]:
     return np.split(places, np.cumsum([len(group) for group in groups])[:-1]), shares
 
 
-# Over several tasks and teachers: strata whose runs are resampled apart from each other.
-
 Strata = Sequence[Sequence[float] | Floats]
 """The runs of each stratum, a task with a teacher; one figure a run."""
+_RESAMPLES = 2_000
 
 
-def stratified_estimate(strata: Strata, *, resamples: int = 2_000, seed: int = BOOTSTRAP_SEED) -> Estimate:
+def stratified_estimate(strata: Strata, *, resamples: int = _RESAMPLES) -> Estimate:
     """The interquartile mean of all runs with its 95 % percentile interval.
 
-    A quarter of the values, rounded down, is cut at each end (Agarwal et al., Deep Reinforcement Learning at the Edge
-    of the Statistical Precipice, 2021). Runs are drawn with replacement within each stratum. Figures that are not
-    finite are left out.
+    A quarter of the values is cut at each end (Agarwal et al., Deep Reinforcement Learning at the Edge of the
+    Statistical Precipice, 2021). Runs are drawn within each stratum. Figures that are not finite are left out.
     """
     known = [_finite(values) for values in strata]
     drawn = [values for values in known if values.size > 1]
@@ -199,18 +186,16 @@ def stratified_estimate(strata: Strata, *, resamples: int = 2_000, seed: int = B
     if not drawn:
         return estimate([float(middle())] if alone.size else [])
     found = float(middle(*drawn))
-    rng = np.random.default_rng(seed)
-    around = scipy.stats.bootstrap(
-        drawn, middle, method="percentile", confidence_level=COVERAGE, n_resamples=resamples, rng=rng
-    ).confidence_interval
-    return Estimate(found, min(float(around.low), found), max(float(around.high), found))
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    around = scipy.stats.bootstrap(drawn, middle, method="percentile", n_resamples=resamples, rng=rng)
+    low, high = around.confidence_interval
+    return Estimate(found, min(float(low), found), max(float(high), found))
 
 
-def improvement(ours: Strata, theirs: Strata, *, resamples: int = 2_000, seed: int = BOOTSTRAP_SEED) -> Estimate:
+def improvement(ours: Strata, theirs: Strata) -> Estimate:
     """The probability that a run of ours is better (higher) than one of theirs, with its 95 % interval.
 
-    P(X > Y) + P(X = Y) / 2 within each stratum (the Mann-Whitney statistic over the number of pairs), averaged over the
-    strata that both have. Both sides are resampled within each stratum.
+    P(X > Y) + P(X = Y) / 2, averaged over the strata that both have; both are resampled within each stratum.
     """
     if len(ours) != len(theirs):
         raise ApilError(f"{len(ours)} strata cannot be compared with {len(theirs)}: give the same tasks and teachers.")
@@ -218,28 +203,21 @@ def improvement(ours: Strata, theirs: Strata, *, resamples: int = 2_000, seed: i
     pairs = [(x, y) for x, y in pairs if x.size and y.size]
     if not pairs:
         return UNKNOWN
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
 
     def once(some: Sequence[tuple[Floats, Floats]]) -> float:
-        return float(np.mean([_superior(x, y) for x, y in some]))
+        above = [(x[:, None] > y).mean() + (x[:, None] == y).mean() / 2 for x, y in some]
+        return float(np.mean(above))
 
     found = once(pairs)
-    drawn = [once([(rng.choice(x, len(x)), rng.choice(y, len(y))) for x, y in pairs]) for _ in range(resamples)]
-    low, high = np.quantile(drawn, ((1 - COVERAGE) / 2, (1 + COVERAGE) / 2))
+    drawn = [once([(rng.choice(x, len(x)), rng.choice(y, len(y))) for x, y in pairs]) for _ in range(_RESAMPLES)]
+    low, high = np.quantile(drawn, _ENDS)
     return Estimate(found, min(float(low), found), max(float(high), found))
 
 
 def _finite(values: Sequence[float] | Floats) -> Floats:
     column = np.asarray(values, dtype=np.float64)
     return column[np.isfinite(column)]
-
-
-def _superior(x: Floats, y: Floats) -> float:
-    above, equal = x[:, None] > y[None, :], x[:, None] == y[None, :]
-    return float(above.mean() + equal.mean() / 2)
-
-
-# Curves of success against interactions with the teachers.
 
 
 def area_under(interactions: Floats, success: Floats, limit: float) -> float:
@@ -250,15 +228,9 @@ def area_under(interactions: Floats, success: Floats, limit: float) -> float:
     if not limit > 0:
         return math.nan
     knots = np.unique(np.clip(np.concatenate([[0.0, limit], interactions]), 0.0, limit))
-    heights = _curve_at(knots, interactions, success)
+    last = np.append(np.diff(interactions) > 0, True)  # of points with equal interactions
+    heights = np.interp(knots, interactions[last], success[last])
     return float(((heights[1:] + heights[:-1]) / 2 * np.diff(knots)).sum() / limit)
-
-
-def _curve_at(points: Floats, interactions: Floats, success: Floats) -> Floats:
-    """The curve at some points; where rows share a number of interactions, the last of them counts."""
-    last = np.append(np.diff(interactions) > 0, True)
-    heights: Floats = np.interp(points, interactions[last], success[last])
-    return heights
 
 
 def needed(interactions: Floats, success: Floats, level: float) -> float:

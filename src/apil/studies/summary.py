@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ SPLIT_FIGURES = (
     "query_rate_with_help",
 )
 """Of each split, where a task has splits."""
-OBJECTIVE = ("query_on_progress", "no_progress")
+OBJECTIVE = ("teacher", "query", "seed", "iteration", "query_on_progress", "no_progress")
 
 
 class Result:
@@ -41,6 +42,7 @@ class Result:
     def __init__(self, cell: Cell, runs: Path) -> None:
         folder = runs / cell.folder
         self.cell, self.config = cell, cell.config
+        self.names = {"teacher": cell.config.teachers.name, "query": cell.query, "seed": cell.config.seed}
         self.rows: list[Row] = read_rows(folder / "metrics.jsonl")
         self.evaluation: dict[str, Any] = read_json(folder / "evaluation.json")
         self.looks = [
@@ -77,45 +79,27 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
     results = [Result(cell, out / "runs") for cell in cells]
     main = [result for result in results if result.cell.samples is None]
     sampling = [result for result in results if result.cell.samples is not None]
-    write_text(out / "metrics.csv", _csv(main, COLUMNS))
     objective = [result for result in main if result.config.query.name == "apil"]
-    columns = ("teacher", "query", "seed", "iteration", *OBJECTIVE)
-    _write_or_remove(out / "samples.csv", sampling, (*COLUMNS, "samples"))
-    _write_or_remove(out / "query_objective.csv", objective, columns)
+    runs = [
+        {**result.names, "answers": result.figures["answers"], "splits": result.splits, "looks": result.looks}
+        for result in _by_seed(main)
+        if result.splits
+    ]
+    write_text(out / "metrics.csv", _csv(main, COLUMNS))
+    for name, own, columns in (
+        ("samples.csv", sampling, (*COLUMNS, "samples")),
+        ("query_objective.csv", objective, OBJECTIVE),
+    ):
+        if own:
+            write_text(out / name, _csv(own, columns))
+        else:  # not left over from an earlier study
+            (out / name).unlink(missing_ok=True)
+    if runs:
+        write_json(out / "evaluations.json", {"runs": runs})
     write_json(out / "summary.json", _summary(main))
-    _write_evaluations(out / "evaluations.json", main)
     write_json(out / "teachers.json", _teachers(main))
     write_json(out / "thresholds.json", thresholds)
     return results
-
-
-def _write_or_remove(path: Path, results: Sequence[Result], columns: Sequence[str]) -> None:
-    """Records that this study does not have are not left over from an earlier one."""
-    if results:
-        write_text(path, _csv(results, columns))
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _write_evaluations(path: Path, results: Sequence[Result]) -> None:
-    """What each run reached on each split, for comparisons seed by seed; only where the task has splits."""
-    runs = [
-        {
-            "teacher": result.config.teachers.name,
-            "query": result.cell.query,
-            "seed": result.config.seed,
-            "answers": result.figures["answers"],
-            "splits": result.splits,
-            "looks": result.looks,
-        }
-        for _, own in _by(results)
-        for result in sorted(own, key=lambda r: r.config.seed)
-        if result.splits
-    ]
-    if runs:
-        write_json(path, {"runs": runs})
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
@@ -128,27 +112,24 @@ def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
         named = {key: result.config.value(key) for key in keys}
         named |= {"samples": result.cell.samples, "query": result.cell.query}
         for row in result.rows:
-            writer.writerow([_shown((named | row).get(column)) for column in columns])
+            values = [math.nan if (value := (named | row).get(column)) is None else value for column in columns]
+            writer.writerow([f"{value:.9g}" if isinstance(value, float) else value for value in values])
     return text.getvalue()
 
 
-def _shown(value: object) -> object:
-    if value is None:
-        return "nan"
-    return f"{value:.9g}" if isinstance(value, float) else value
-
-
-def _by(results: Sequence[Result]) -> list[tuple[tuple[str, str], list[Result]]]:
-    """The results of each (teacher, query), over seeds."""
+def _cells(results: Sequence[Result]) -> list[tuple[dict[str, Any], list[Result]]]:
+    """The names of each teacher and query policy, and their results over seeds."""
 
     def key(result: Result) -> tuple[str, str]:
         return result.config.teachers.name, result.cell.query
 
-    return [(name, list(group)) for name, group in groupby(sorted(results, key=key), key=key)]
+    groups = groupby(sorted(results, key=key), key=key)
+    return [({"teacher": teacher, "query": query}, list(own)) for (teacher, query), own in groups]
 
 
-def _over_seeds(results: Sequence[Result], figure: Callable[[Result], float]) -> dict[str, Any]:
-    return dict(interval([figure(result) for result in results]))
+def _by_seed(results: Sequence[Result]) -> list[Result]:
+    """By teacher, query policy and seed."""
+    return [result for _, own in _cells(results) for result in sorted(own, key=lambda r: r.config.seed)]
 
 
 def _summary(results: Sequence[Result]) -> dict[str, Any]:
@@ -161,68 +142,39 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
         "samples": first.model.samples if first.model.expectation == "monte-carlo" else None,
         "models": first.model.models,
         "unit": "bits" if make_task(first).box is None else "variance",
-        "cells": [
-            {
-                "teacher": teacher,
-                "query": query,
-                "seeds": len(own),
-                **{name: _over_seeds(own, lambda r, name=name: r.figures[name]) for name in own[0].figures},  # type: ignore[misc]
-                **_splits(own),
-            }
-            for (teacher, query), own in _by(results)
-        ],
+        "cells": [{**names, "seeds": len(own), **_over_seeds(own)} for names, own in _cells(results)],
         "personas": [
-            {
-                "teacher": teacher,
-                "query": query,
-                "persona_js": _over_seeds(own, lambda r: r.evaluation["teacher_model"]["persona_js"]),
-            }
-            for (teacher, query), own in _by(results)
+            {**names, "persona_js": interval([r.evaluation["teacher_model"]["persona_js"] for r in own])}
+            for names, own in _cells(results)
             if own[0].evaluation["teacher_model"]["persona_js"] is not None
         ],
         **kind_of(first.task.name).summary([result.config for result in results]),
     }
 
 
-def _splits(own: Sequence[Result]) -> dict[str, Any]:
-    """The figures of each split over seeds; nothing where a task has no splits."""
+def _over_seeds(own: Sequence[Result]) -> dict[str, Any]:
+    """The figures of a cell, and of each split where a task has splits."""
+    figures = {name: interval([result.figures[name] for result in own]) for name in own[0].figures}
     splits = {
-        split: {
-            figure: _over_seeds(own, lambda r, split=split, figure=figure: r.splits[split][figure])  # type: ignore[misc]
-            for figure in SPLIT_FIGURES
-        }
+        split: {name: interval([result.splits[split][name] for result in own]) for name in SPLIT_FIGURES}
         for split in own[0].splits
     }
-    return {"splits": splits} if splits else {}
+    return {**figures, "splits": splits} if splits else dict(figures)
 
 
 def _teachers(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0].config
     task = make_task(first)
-    samples = first.model.samples if first.model.expectation == "monte-carlo" else None
-    starts = kind_of(first.task.name).starts
     found = {result.config.teachers.name: committee_behind(committee_of(result.config)) for result in results}
-    # An agent that has learned its teachers perfectly is known where the teachers are.
-    teachers = {name: committee for name, committee in found.items() if committee is not None}
+
+    def perfect(samples: int | None) -> list[dict[str, Any]]:
+        """An agent that has learned its teachers perfectly, where they are known."""
+        starts = kind_of(first.task.name).starts
+        known = ((name, committee) for name, committee in sorted(found.items()) if committee is not None)
+        return [{"teacher": name, **expected_uncertainty(task, own, samples, starts)} for name, own in known]
+
     return {
-        "expectations": [
-            {"teacher": name, **expected_uncertainty(task, committee, episodes=starts)}
-            for name, committee in sorted(teachers.items())
-        ],
-        # What the estimator in use shows for the same perfect copy.
-        "estimates": [
-            {"teacher": name, **expected_uncertainty(task, committee, samples, starts)}
-            for name, committee in sorted(teachers.items())
-            if samples is not None
-        ],
-        "models": [
-            {
-                "teacher": result.config.teachers.name,
-                "query": result.cell.query,
-                "seed": result.config.seed,
-                **result.evaluation["teacher_model"],
-            }
-            for _, own in _by(results)
-            for result in sorted(own, key=lambda r: r.config.seed)
-        ],
+        "expectations": perfect(None),
+        "estimates": perfect(first.model.samples) if first.model.expectation == "monte-carlo" else [],
+        "models": [{**result.names, **result.evaluation["teacher_model"]} for result in _by_seed(results)],
     }

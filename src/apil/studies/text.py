@@ -1,8 +1,11 @@
-"""Text that others wrote, such as labels in a study's file, made safe for reports."""
+"""The texts of reports, and text that others wrote, such as labels in a study's file, made safe for them."""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.resources import files
+from typing import Any
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Control characters, line breaks, marks that turn the direction of writing, and halves of characters."""
@@ -18,3 +21,8 @@ def printable(text: str) -> str:
 def inert(text: str) -> str:
     """The text for Markdown: nothing in it becomes a link."""
     return _LIVE.sub(r"\\\g<0>", printable(text))
+
+
+def texts(file: str, package: str = "apil.studies") -> dict[str, Any]:
+    """The tables of a TOML file that comes with a package."""
+    return tomllib.loads(files(package).joinpath(file).read_text(encoding="utf-8"))
