@@ -124,9 +124,8 @@ def _annotations(house: House, seed: int, unseen: bool) -> dict[str, list[dict[s
 def _annotation(dice: Dice, house: House, path: tuple[int, ...]) -> dict[str, Any]:
     heading = round(dice.uniform(0, 2 * math.pi), 3)
     legs, end = describe_path(house.graph, house.seen, path, heading)
-    lengths = [house.graph.length(a, b) for a, b in pairwise(path)]
     return {
-        "distance": round(sum(lengths), 2),
+        "distance": round(sum(house.graph.length(a, b) for a, b in pairwise(path)), 2),
         "scan": house.name,
         "path_id": 0,
         "path": [house.ids[i] for i in path],

@@ -91,17 +91,17 @@ class LanguageModel:
                 most=int(settings["max_position_embeddings"]),
                 sha256=hashlib.sha256(data).hexdigest(),
             )
-            model.check_tables()
+            model._check_tables()
             with torch.inference_mode():
                 model.forward(torch.tensor([[model.pieces["[CLS]"], model.pieces["[SEP]"]]]), torch.ones(1, 2) > 0)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            why = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            why = f"({type(error).__name__}: {str(error).splitlines()[0]})"
             raise ApilError(
-                f"{folder} is damaged or holds no BERT encoder ({why}): copy or download it again."
+                f"{folder} is damaged or holds no BERT encoder {why}: copy or download it again."
             ) from error
         return model
 
-    def check_tables(self) -> None:
+    def _check_tables(self) -> None:
         """Every piece and every place in a text has its row."""
         rows, places = (len(self.weights[f"embeddings.{name}_embeddings.weight"]) for name in ("word", "position"))
         if "[UNK]" not in self.pieces:

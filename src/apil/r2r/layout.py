@@ -1,32 +1,6 @@
 """The public files of Room-to-Room, read into plain records. Only what one file says by itself is checked here.
 
-The raw layout, as folders or as `*.tar.xz` archives of these folders, beside each other:
-
-Required
-    connectivity/<scan>_connectivity.json
-        a list with one entry for each viewpoint: `image_id` (unique in its scan), `pose` (16 numbers, row major;
-        the position in metres is pose[3], pose[7], pose[11], z up), `included` (false: the viewpoint does not
-        exist for us) and `unobstructed` (one boolean for each entry of the file: an open edge; symmetric among
-        included viewpoints, no self-loops). The order of this list is the order of exits everywhere.
-    annotations/R2R_{train,val_seen,val_unseen}.json
-        a list with one entry for each path: `scan`, `path_id` (unique in its file), `path` (two or more
-        viewpoints, joined by open edges; the last is the goal), `heading` (radians, clockwise from +y) and
-        `instructions` (one or more sentences; each is an episode).
-
-Optional; each folder that is there must cover every included viewpoint of every scan
-    connectivity/scans.txt                  one scan a line; a listed scan without a graph is an error
-    annotations/R2R_test.json               as above, but a path is its start alone and the goal is unknown
-    captions/blip2_24view/<scan>.json       {viewpoint: 8 strings}; string i looks along 45 i degrees and has the
-                                            lines "down: ...", "middle: ...", "top: ..." (any of them, any order)
-    captions/gpt35_8dir_summary/<scan>.json {viewpoint: 8 sentences}
-    objects/reverie_bbox/<scan>.json        {viewpoint: {object: {"name", "visible_pos", "bbox2d"}}}; '#' in a name
-                                            is a space; view p of 36 looks along 30 (p mod 12) degrees; a box is
-                                            x, y, width, height
-    objects/navgpt_objects_list/<scan>.json {viewpoint: 8 of {name: {"heading": degrees, "distance": metres}}}
-    derived/rooms.json                      {scan: {viewpoint: [letter, region]}}
-    rooms/region_label.txt                  lines "letter,name"; needed with derived/rooms.json
-    embeddings/trainval_vocab.txt           a word a line
-    embeddings/trainval_glove.npy           [words, 300] float32, a row for each line of the vocabulary
+Their formats are in docs/guide/r2r.md.
 """
 
 from __future__ import annotations

@@ -64,7 +64,9 @@ def picture(route: Route, about: str) -> dict[str, bytes]:
         _draw(panel, route)
         panel.set(xlim=(left, right), ylim=(low, high), aspect="equal", xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#cccccc")
-        _scale(panel, left, low)
+        # A bar of 2 metres in the lower left corner.
+        panel.plot([left + 0.5, left + 2.5], [low + 0.5] * 2, color="black", linewidth=2.5, solid_capstyle="butt")
+        panel.text(left + 1.5, low + 0.65, "2 m", ha="center", va="bottom", fontsize=8)
         figure.suptitle(f"{route.name}, {about}\n{route.outcome}", fontsize=9.5)
         panel.set_xlabel("\n".join(lines), fontsize=8.5, style="italic", loc="left")
         handles, labels = panel.get_legend_handles_labels()
@@ -139,9 +141,3 @@ def _draw_steps(panel: Axes, route: Route) -> None:
     beside: dict[str, Any] = {"xytext": (7, 6), "textcoords": "offset points", "fontsize": 8, "zorder": 8}
     for at, steps in stood.items():
         panel.annotate(",".join(steps), tuple(route.places[at, :2]), color=_BLUE, bbox=box, **beside)
-
-
-def _scale(panel: Axes, left: float, low: float) -> None:
-    """A bar of 2 metres in the lower left corner."""
-    panel.plot([left + 0.5, left + 2.5], [low + 0.5, low + 0.5], color="black", linewidth=2.5, solid_capstyle="butt")
-    panel.text(left + 1.5, low + 0.65, "2 m", ha="center", va="bottom", fontsize=8)

@@ -93,30 +93,22 @@ class R2R:
 
     def _numbers(self, split: str) -> Tensor:
         """[E] long: the episodes of a split, numbered through all splits."""
-        if self._held_out and split in ("train", "held_out"):
-            return self._train_numbers(held_out=split == "held_out")
-        episodes = self.world.split(split)
+        held_out = bool(self._held_out) and split == "held_out"
+        name = "train" if held_out else split
+        episodes = self.world.split(name)
         if bool((episodes.goal < 0).any()):
             raise ApilError(f"The goals of the split '{split}' are not public: use val_unseen.")
-        return torch.arange(len(episodes.start)) + self._first(split)
-
-    def _first(self, split: str) -> int:
-        """The number of the first episode of a split."""
-        names = list(self.world.splits)
-        return sum(len(self.world.splits[name].start) for name in names[: names.index(split)])
-
-    def _train_numbers(self, held_out: bool) -> Tensor:
-        """The episodes of the train split in the scans that are held out, or in the others."""
-        start = self.world.split("train").start
-        scan = self.world.scan[start]
+        before = list(self.world.splits)[: list(self.world.splits).index(name)]
+        numbers = torch.arange(len(episodes.start)) + sum(len(self.world.splits[other].start) for other in before)
+        if not self._held_out or name != "train":
+            return numbers
+        scan = self.world.scan[episodes.start]
         scans = torch.tensor(sorted(set(scan.tolist())))
         if not 1 <= self._held_out < len(scans):
-            raise ApilError(
-                f"held-out is {self._held_out}: give 0 (none) to {len(scans) - 1}, since there are {len(scans)} train "
-                "scans."
-            )
+            most = f"{len(scans) - 1}, since there are {len(scans)} train scans"
+            raise ApilError(f"held-out is {self._held_out}: give 0 (none) to {most}.")
         kept_out = scans[torch.arange(self._held_out) * len(scans) // self._held_out]
-        return (torch.isin(scan, kept_out) == held_out).nonzero().squeeze(-1) + self._first("train")
+        return numbers[torch.isin(scan, kept_out) == held_out]
 
     def _with(self, **changes: Any) -> R2R:
         """The same task with some attributes changed."""

@@ -122,16 +122,13 @@ def encode(weights: Weights, name: str, rows: Tensor, packing: Packing, heads: i
     return rows + drop(feed_forward(weights, f"{name}.f", norm(weights, f"{name}.n2", rows)))
 
 
-def encoder_parameters(streams: Streams, name: str, size: int) -> Parameters:
-    """Weights of `encode`."""
+def layer_parameters(streams: Streams, name: str, size: int, *, decoder: bool = False) -> Parameters:
+    """Weights of `encode`, or of `decode`."""
     made = norm_parameters(f"{name}.n1", size) | attention_parameters(streams, f"{name}.a", size)
-    return made | norm_parameters(f"{name}.n2", size) | feed_forward_parameters(streams, f"{name}.f", size)
-
-
-def decoder_parameters(streams: Streams, name: str, size: int) -> Parameters:
-    """Weights of `decode`."""
-    made = encoder_parameters(streams, name, size) | norm_parameters(f"{name}.n3", size)
-    return made | attention_parameters(streams, f"{name}.c", size)
+    made |= norm_parameters(f"{name}.n2", size) | feed_forward_parameters(streams, f"{name}.f", size)
+    if decoder:
+        made |= norm_parameters(f"{name}.n3", size) | attention_parameters(streams, f"{name}.c", size)
+    return made
 
 
 def attend_to(weights: Weights, name: str, rows: Tensor, table: Tensor, bias: Tensor | None, heads: int) -> Tensor:
