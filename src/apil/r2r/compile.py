@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +47,7 @@ def compile_world(
     index = {word: at for at, word in enumerate(words)}
     pairs = [(scan, viewpoint) for scan, graph in raw.graphs.items() for viewpoint in graph.viewpoints]
     numbers = {pair: at for at, pair in enumerate(pairs)}
-    metadata = _metadata(raw, words)
+    metadata = _metadata(source, raw, words)
     if unread := unread_annotations(source):
         metadata["unread"] = unread
     for split, paths in raw.splits.items():
@@ -75,14 +74,10 @@ def compile_world(
     return out / FILE
 
 
-def _metadata(raw: Raw, words: tuple[str, ...]) -> dict[str, Any]:
+def _metadata(source: Source, raw: Raw, words: tuple[str, ...]) -> dict[str, Any]:
     """What the header says, all but the checksums."""
-    has = {
-        "captions": {BLIP, SUMMARY} & {*raw.folders},
-        "objects": {BOXES, LISTS} & {*raw.folders},
-        "rooms": raw.rooms,
-        "glove": raw.glove,
-    }
+    captions, objects = (source.under(a) or source.under(b) for a, b in ((BLIP, SUMMARY), (BOXES, LISTS)))
+    has = {"captions": captions, "objects": objects, "rooms": raw.rooms, "glove": raw.glove}
     return {
         "schema": SCHEMA,
         "scans": list(raw.graphs),
@@ -124,7 +119,7 @@ def _off_graph(annotation: Annotation, graph: Graph) -> str:
 
 
 def _split_tables(
-    split: str, paths: Iterable[Annotation], numbers: dict[tuple[str, str], int], index: dict[str, int]
+    split: str, paths: tuple[Annotation, ...], numbers: dict[tuple[str, str], int], index: dict[str, int]
 ) -> Arrays:
     """An episode for each instruction; see `Split` for the tables."""
     rows = [(k, a, encode(tokenize(text), index)) for k, a in enumerate(paths) for text in a.instructions]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +88,7 @@ def room_table(raw: Raw) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """[V] index into the names, and the names; 0 is unknown, as is the label '-'."""
     letters = [letter for letter in raw.room_names if letter != "-"]
     index = {letter: at for at, letter in enumerate(letters, start=1)}
-    rooms: Iterable[tuple[str, ...]] = raw.rooms.values() or [("-",) * len(s) for s in raw.sights.values()]
+    rooms = list(raw.rooms.values()) or [("-",) * len(s) for s in raw.sights.values()]
     table = np.array([index.get(letter, 0) for scan in rooms for letter in scan], dtype=np.int64)
     return table, ("unknown", *(raw.room_names[letter] for letter in letters))
 

@@ -85,16 +85,15 @@ def draw_training_success(study: StudyRecords) -> Figure | None:
 def draw_splits(study: StudyRecords) -> Figure | None:
     """Success alone on each split by query policy, a panel for each teacher, with the paper's numbers."""
     figure, panels = panel_each(study.teachers, 2.0, "", "success alone", below=0.75)
-    places = range(len(study.queries))
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for rank, split in enumerate(study.splits[:2]):
             _split_marks(panel, study, teacher, split, rank)
         printed = [printed_results(study).get(query, {}).get(teacher) for query in study.queries]
-        known = [place for place in places if printed[place] is not None]
-        paper = [result.success / 100 for result in printed if result is not None]
-        if known:
-            panel.plot(known, paper, "_", color="black", markersize=16, markeredgewidth=1.8, label="paper, test")
-        panel.set_xticks(places, study.queries, rotation=30, ha="right", rotation_mode="anchor")
+        paper = {place: result.success / 100 for place, result in enumerate(printed) if result is not None}
+        if paper:
+            dash: dict[str, Any] = {"color": "black", "markersize": 16, "markeredgewidth": 1.8}
+            panel.plot(list(paper), list(paper.values()), "_", label="paper, test", **dash)
+        panel.set_xticks(range(len(study.queries)), study.queries, rotation=30, ha="right", rotation_mode="anchor")
         panel.tick_params(labelbottom=True)
         panel.set_xlim(-0.6, len(study.queries) - 0.4)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))

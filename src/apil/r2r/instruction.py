@@ -59,13 +59,12 @@ class InstructionModel:
         sizes: InstructionSizes,
     ) -> None:
         assert len(streams.seeds) == 1
-        hidden, persona = settings.hidden, settings.persona
+        size, persona = sizes.width, settings.persona
         self.sizes, self.teachers, self.actions, self.models = sizes, teachers, actions, settings.models
-        self.dropout, self.persona_size, self.state_size = settings.dropout, persona, sizes.width
+        self.dropout, self.persona_size, self.state_size = settings.dropout, persona, size
         self.samples = torch.tensor([settings.drawn])
         self.see = _only(see, sizes)
         self._glove = _centred(see.glove)
-        size = sizes.width
         made: Parameters = {
             "word": initial_normal(streams, "word", (see.words, size)) * 0.1,
             "text.at": initial_normal(streams, "text.at", (sizes.words, size)) * 0.1,
@@ -94,7 +93,7 @@ class InstructionModel:
         if sizes.distance_weight:
             made |= linear_parameters(streams, {"distance": (size, 1)})
         self.policy = made
-        self.identity: Parameters = mlp_parameters(streams, "identity", (size, hidden, max(2, teachers)))
+        self.identity: Parameters = mlp_parameters(streams, "identity", (size, settings.hidden, max(2, teachers)))
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> InstructionSession:
         """Draws N2 models and the identity samples for one batch of episodes."""
@@ -113,8 +112,7 @@ class InstructionModel:
     def policies(self, observation: Observation) -> Tensor:
         """pi(a | s, h(k)) without dropout in first states: [1, n, F] -> [1, n, K, A]."""
         with torch.no_grad():
-            masks = torch.ones(1, self.state_size + self.persona_size)
-            session = InstructionSession(self, masks, None)
+            session = InstructionSession(self, torch.ones(1, self.state_size + self.persona_size), None)
             return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:

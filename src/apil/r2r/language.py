@@ -82,9 +82,8 @@ class LanguageModel:
             settings: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
             lines = (folder / "vocab.txt").read_text("utf-8").splitlines()
             data = (folder / "model.safetensors").read_bytes()
-            weights = {name.removeprefix("bert."): value.float() for name, value in load(data).items()}
             model = LanguageModel(
-                weights=weights,
+                weights={name.removeprefix("bert."): value.float() for name, value in load(data).items()},
                 pieces={piece: number for number, piece in enumerate(lines)},
                 heads=int(settings["num_attention_heads"]),
                 layers=min(LAYERS, int(settings["num_hidden_layers"])),

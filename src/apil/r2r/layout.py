@@ -88,8 +88,6 @@ class Raw:
     """By letter."""
     glove: Mapping[str, NDArray[np.float32]]
     """[300] of each word; empty without embeddings."""
-    folders: tuple[str, ...]
-    """Which optional folders of captions and objects there are."""
 
 
 def read_layout(source: Source, tell: Tell) -> Raw:
@@ -98,13 +96,12 @@ def read_layout(source: Source, tell: Tell) -> Raw:
     graphs = {scan: _graph(source, f"connectivity/{scan}_connectivity.json") for scan in names}
     there = [split for split in SPLITS if split in REQUIRED_SPLITS or f"annotations/R2R_{split}.json" in source]
     splits = {split: _annotations(source, split) for split in there}
-    folders = tuple(folder for folder in (BLIP, SUMMARY, BOXES, LISTS) if source.under(folder))
     sights = {}
     for done, (scan, graph) in enumerate(graphs.items()):
         tell("reading", done, len(graphs))
-        sights[scan] = _sights(source, scan, graph, folders)
+        sights[scan] = _sights(source, scan, graph)
     rooms, room_names = _rooms(source, graphs)
-    return Raw(graphs, splits, sights, rooms, room_names, _glove(source), folders)
+    return Raw(graphs, splits, sights, rooms, room_names, _glove(source))
 
 
 def unread_annotations(source: Source) -> list[str]:
@@ -174,11 +171,11 @@ def _annotations(source: Source, split: str) -> tuple[Annotation, ...]:
     return tuple(found.values())
 
 
-def _sights(source: Source, scan: str, graph: Graph, folders: Sequence[str]) -> tuple[Sight, ...]:
+def _sights(source: Source, scan: str, graph: Graph) -> tuple[Sight, ...]:
     """What the optional folders say of each viewpoint of a scan."""
     parts: list[list[Any]] = []
     for folder, (parse, nothing) in _PARSERS.items():
-        if folder not in folders:
+        if not source.under(folder):
             parts.append([[nothing] * DIRECTIONS] * len(graph.viewpoints))
             continue
         file = f"{folder}/{scan}.json"

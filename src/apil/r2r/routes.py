@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +28,12 @@ def draw_first(
     They are walked as an evaluation with help over `limit` episodes walks them.
     """
     make_folder(folder)
+    walked = tours(agents, task, "helped", greedy=greedy, limit=limit)
+    every = ((tour, place) for tour in walked for place in range(len(tour.episode)))
     written: list[Path] = []
-    for tour in tours(agents, task, "helped", greedy=greedy, limit=limit):
-        for place in range(min(count - len(written) // 2, len(tour.episode))):
-            route = route_of(task, tour, place, committee_of(config).members)
-            written += _write(config, route, folder / route.name.replace(" ", "_"))
-        if len(written) >= 2 * count:
-            break
+    for tour, place in islice(every, count):
+        route = route_of(task, tour, place, committee_of(config).members)
+        written += _write(config, route, folder / route.name.replace(" ", "_"))
     return written
 
 

@@ -42,8 +42,6 @@ class Walk:
     """Long: the viewpoint before the last move; -1 before the first."""
     visited: Tensor
     """[runs, episodes, T + 1] long: the viewpoints so far; -1 for steps to come."""
-    step: Tensor
-    """Long: moves and waits so far."""
     stopped: Tensor
     """Bool: the agent has said that it is there."""
 
@@ -135,11 +133,9 @@ class R2R:
         """Episodes drawn from the split, each as likely as any other."""
         if self._fixed is not None:
             assert len(self._fixed) == episodes
-            chosen = self._fixed.expand(draws.runs, -1)
-        else:
-            place = (draws.uniform(episodes).double() * len(self.episodes)).long()
-            chosen = self.episodes[place.clamp_max(len(self.episodes) - 1)]
-        return self.start(chosen)
+            return self.start(self._fixed.expand(draws.runs, -1))
+        place = (draws.uniform(episodes).double() * len(self.episodes)).long()
+        return self.start(self.episodes[place.clamp_max(len(self.episodes) - 1)])
 
     def start(self, episode: Tensor) -> Walk:
         """The first states of episodes [runs, n]."""
@@ -147,7 +143,7 @@ class R2R:
         visited = torch.full((*episode.shape, self.horizon + 1), -1)
         visited[..., 0] = at
         zero = torch.zeros_like(episode)
-        return Walk(episode, at, self._every["heading"][episode], zero, zero - 1, visited, zero, zero.bool())
+        return Walk(episode, at, self._every["heading"][episode], zero, zero - 1, visited, zero.bool())
 
     @cached_property
     def _every(self) -> dict[str, Tensor]:
@@ -213,17 +209,14 @@ class R2R:
         moved = self.world.neighbours[state.at].gather(-1, slot).squeeze(-1)
         heading = self.world.heading[state.at].gather(-1, slot).squeeze(-1)
         at = torch.where(stopped, state.at, moved)
-        step = state.step + 1
-        place = step.clamp_max(self.horizon).unsqueeze(-1)
-        visited = state.visited.scatter(-1, place, torch.where(stopped, -1, at).unsqueeze(-1))
+        place = (state.visited >= 0).sum(-1, keepdim=True).clamp_max(self.horizon)
         return replace(
             state,
             at=at,
             heading=torch.where(stopped, state.heading, heading),
             last=torch.where(state.stopped, state.last, action),
             came=torch.where(stopped, state.came, state.at),
-            visited=visited,
-            step=step,
+            visited=state.visited.scatter(-1, place, torch.where(stopped, -1, at).unsqueeze(-1)),
             stopped=stopped,
         )
 

@@ -20,11 +20,8 @@ Weights = Mapping[str, Tensor]
 """Named weights of one run, without the runs axis."""
 Drop = Callable[[Tensor], Tensor]
 """Dropout of a branch."""
-
-
-def same(branch: Tensor) -> Tensor:
-    """No dropout, as while acting."""
-    return branch
+same: Drop = torch.nn.Identity()
+"""None, as while acting."""
 
 
 def linear_parameters(streams: Streams, sizes: Mapping[str, tuple[int, int]], bias: bool = True) -> Parameters:
@@ -45,9 +42,8 @@ def norm_parameters(name: str, size: int) -> Parameters:
 
 def attention_parameters(streams: Streams, name: str, size: int) -> Parameters:
     """Projections of queries, of keys and values in one, and of the outcome."""
-    return linear_parameters(
-        streams, {f"{name}.q": (size, size), f"{name}.kv": (size, 2 * size), f"{name}.o": (size, size)}
-    )
+    sizes = {f"{name}.q": (size, size), f"{name}.kv": (size, 2 * size), f"{name}.o": (size, size)}
+    return linear_parameters(streams, sizes)
 
 
 def feed_forward_parameters(streams: Streams, name: str, size: int) -> Parameters:
