@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +14,7 @@ from safetensors.numpy import save
 
 from apil.errors import ApilError
 from apil.files import write_bytes
-from apil.r2r.features import glove_table, instruction_counts, room_table, seen_words, sight_counts, sight_tables
+from apil.r2r.features import glove_table, room_table, seen_words, sight_tables, word_counts
 from apil.r2r.graph import Arrays, graph_tables, padded
 from apil.r2r.images import image_table
 from apil.r2r.language import LanguageModel, model_folder, reading_tables
@@ -30,9 +29,8 @@ def compile_world(
 ) -> Path:
     """Compiles the raw files in `folder` into `out`/r2r.safetensors and returns its path.
 
-    `text_model` names a language model, or its folder, that reads the instructions.
-
-    The same files give the same bytes, from a folder and from archives. On an error nothing is written.
+    `text_model` names a language model, or its folder, that reads the instructions. The same files give the same bytes,
+    from a folder and from archives. On an error nothing is written.
     """
     tell("reading", 0, 1)
     reader = None if text_model is None else LanguageModel.open(model_folder(text_model))
@@ -43,13 +41,13 @@ def compile_world(
     arrays = graph_tables(list(raw.graphs.values()))
     seen = seen_words(raw, tell)
     tell("words", 0, 1)
-    words = vocabulary(instruction_counts(raw), sight_counts(raw, seen))
+    words = vocabulary(*word_counts(raw, seen))
     if len(words) > np.iinfo(np.int16).max:
         raise ApilError(f"{folder} has {len(words)} frequent words, more than word ids can name: use fewer texts.")
     index = {word: at for at, word in enumerate(words)}
     pairs = [(scan, viewpoint) for scan, graph in raw.graphs.items() for viewpoint in graph.viewpoints]
     numbers = {pair: at for at, pair in enumerate(pairs)}
-    metadata = _metadata(raw, words)
+    metadata = _metadata(source, raw, words)
     if unread := unread_annotations(source):
         metadata["unread"] = unread
     for split, paths in raw.splits.items():
@@ -76,14 +74,10 @@ def compile_world(
     return out / FILE
 
 
-def _metadata(raw: Raw, words: tuple[str, ...]) -> dict[str, Any]:
+def _metadata(source: Source, raw: Raw, words: tuple[str, ...]) -> dict[str, Any]:
     """What the header says, all but the checksums."""
-    has = {
-        "captions": {BLIP, SUMMARY} & {*raw.folders},
-        "objects": {BOXES, LISTS} & {*raw.folders},
-        "rooms": raw.rooms,
-        "glove": raw.glove,
-    }
+    captions, objects = (source.under(a) or source.under(b) for a, b in ((BLIP, SUMMARY), (BOXES, LISTS)))
+    has = {"captions": captions, "objects": objects, "rooms": raw.rooms, "glove": raw.glove}
     return {
         "schema": SCHEMA,
         "scans": list(raw.graphs),
@@ -103,15 +97,12 @@ def _check_paths(source: Source, raw: Raw) -> None:
     for split, paths in raw.splits.items():
         file = f"annotations/R2R_{split}.json"
         for annotation in paths:
-            graph = raw.graphs.get(annotation.scan)
-            item = f"path {annotation.path_id}"
-            if graph is None:
-                raise ApilError(
-                    f"{file} in {source.folder}: {item} is in scan '{annotation.scan}', which has no "
-                    f"connectivity/{annotation.scan}_connectivity.json: copy or download that file."
-                )
-            if why := _off_graph(annotation, graph):
-                raise source.bad(file, f"{item} goes {why} ({graph.file})")
+            scan, item = annotation.scan, f"path {annotation.path_id}"
+            if scan not in raw.graphs:
+                needed = f"it is missing, but {item} of {file} is in scan '{scan}'"
+                raise source.bad(f"connectivity/{scan}_connectivity.json", needed)
+            if why := _off_graph(annotation, raw.graphs[scan]):
+                raise source.bad(file, f"{item} goes {why} ({raw.graphs[scan].file})")
 
 
 def _off_graph(annotation: Annotation, graph: Graph) -> str:
@@ -128,7 +119,7 @@ def _off_graph(annotation: Annotation, graph: Graph) -> str:
 
 
 def _split_tables(
-    split: str, paths: Iterable[Annotation], numbers: dict[tuple[str, str], int], index: dict[str, int]
+    split: str, paths: tuple[Annotation, ...], numbers: dict[tuple[str, str], int], index: dict[str, int]
 ) -> Arrays:
     """An episode for each instruction; see `Split` for the tables."""
     rows = [(k, a, encode(tokenize(text), index)) for k, a in enumerate(paths) for text in a.instructions]

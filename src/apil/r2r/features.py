@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +23,6 @@ SeenWords = dict[str, list[list[Seen]]]
 """By scan; for each viewpoint, 8 directions."""
 
 
-def instruction_counts(raw: Raw) -> Counter[str]:
-    """How often each token occurs in train instructions."""
-    texts = (text for annotation in raw.splits["train"] for text in annotation.instructions)
-    return Counter(token for text in texts for token in tokenize(text))
-
-
 def seen_words(raw: Raw, tell: Tell) -> SeenWords:
     """The words of everything that can be seen."""
     words: SeenWords = {}
@@ -39,8 +32,10 @@ def seen_words(raw: Raw, tell: Tell) -> SeenWords:
     return words
 
 
-def sight_counts(raw: Raw, seen: SeenWords) -> Counter[str]:
-    """How often each word occurs as a caption, object or room word of a direction of a viewpoint of a train scan."""
+def word_counts(raw: Raw, seen: SeenWords) -> tuple[Counter[str], Counter[str]]:
+    """How often each token occurs in train instructions, and each word as a caption, object or room word of a direction
+    of a viewpoint of a train scan."""
+    texts = (text for annotation in raw.splits["train"] for text in annotation.instructions)
     counts: Counter[str] = Counter()
     for scan in sorted({annotation.scan for annotation in raw.splits["train"]}):
         for directions in seen[scan]:
@@ -49,7 +44,7 @@ def sight_counts(raw: Raw, seen: SeenWords) -> Counter[str]:
                 counts.update(objects.keys())
         for letter in raw.rooms.get(scan, ()):
             counts.update(content_words([raw.room_names[letter]]))
-    return counts
+    return Counter(token for text in texts for token in tokenize(text)), counts
 
 
 def _caption_words(sight: Sight, direction: int) -> list[str]:
@@ -93,7 +88,7 @@ def room_table(raw: Raw) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """[V] index into the names, and the names; 0 is unknown, as is the label '-'."""
     letters = [letter for letter in raw.room_names if letter != "-"]
     index = {letter: at for at, letter in enumerate(letters, start=1)}
-    rooms: Iterable[tuple[str, ...]] = raw.rooms.values() or [("-",) * len(s) for s in raw.sights.values()]
+    rooms = list(raw.rooms.values()) or [("-",) * len(s) for s in raw.sights.values()]
     table = np.array([index.get(letter, 0) for scan in rooms for letter in scan], dtype=np.int64)
     return table, ("unknown", *(raw.room_names[letter] for letter in letters))
 

@@ -18,8 +18,12 @@ _SPLIT_STYLES = ({"color": "#0072b2", "fmt": "o"}, {"color": "#e69f00", "fmt": "
 
 
 def _against_answers(
-    study: StudyRecords, x: str, y: str, draw: Callable[[Axes, str, str, dict[str, Any]], None]
-) -> tuple[Figure, list[Axes]]:
+    study: StudyRecords,
+    x: str,
+    y: str,
+    draw: Callable[[Axes, str, str, dict[str, Any]], None],
+    limits: Callable[[Axes], object] = lambda panel: None,
+) -> Figure:
     """A panel for each teacher, in which `draw` (panel, teacher, query, style) shows each query policy."""
     figure, panels = panel_each(study.teachers, 1.98, x, y)
     for panel, teacher in zip(panels, study.teachers, strict=True):
@@ -29,22 +33,23 @@ def _against_answers(
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:,.0f}k" if value else "0"))
         panel.locator_params(axis="x", nbins=5)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
-    return figure, panels
+        limits(panel)
+    legend(figure, 5)
+    return figure
 
 
 def draw_success_answers(study: StudyRecords) -> Figure | None:
     """Success alone at the end against all answers used; success in training is of other houses, and with help."""
+    top = max((cell.figure("answers").high for cell in study.cells), default=0.0)
 
     def draw(panel: Axes, teacher: str, query: str, style: dict[str, Any]) -> None:
         success_marker(panel, study, teacher, query, style["color"])
 
-    figure, panels = _against_answers(study, "answers, whole training", "success alone", draw)
-    top = max((cell.figure("answers").high for cell in study.cells), default=0.0)
-    for panel in panels:
+    def limits(panel: Axes) -> None:
         panel.set_xlim(0, 1.08 * top or 1.0)
         panel.margins(y=0.15)
-    legend(figure, 5)
-    return figure
+
+    return _against_answers(study, "answers, whole training", "success alone", draw, limits)
 
 
 def draw_looks(study: StudyRecords) -> Figure | None:
@@ -63,9 +68,7 @@ def draw_looks(study: StudyRecords) -> Figure | None:
         if runs:
             panel.plot(answers, success, label=query, marker=".", **style)
 
-    figure, _ = _against_answers(study, "answers so far", "success alone, val_seen", draw)
-    legend(figure, 5)
-    return figure
+    return _against_answers(study, "answers so far", "success alone, val_seen", draw)
 
 
 def draw_training_success(study: StudyRecords) -> Figure | None:
@@ -74,26 +77,23 @@ def draw_training_success(study: StudyRecords) -> Figure | None:
     def draw(panel: Axes, teacher: str, query: str, style: dict[str, Any]) -> None:
         success_curve(panel, study.metrics.where(teacher=teacher, query=query), style, query)
 
-    figure, panels = _against_answers(study, "answers so far", "success in training", draw)
-    for panel in panels:
-        panel.set_ylim(-0.03, 1.05)
-    legend(figure, 5)
-    return figure
+    return _against_answers(
+        study, "answers so far", "success in training", draw, lambda panel: panel.set_ylim(-0.03, 1.05)
+    )
 
 
 def draw_splits(study: StudyRecords) -> Figure | None:
     """Success alone on each split by query policy, a panel for each teacher, with the paper's numbers."""
     figure, panels = panel_each(study.teachers, 2.0, "", "success alone", below=0.75)
-    places = range(len(study.queries))
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for rank, split in enumerate(study.splits[:2]):
             _split_marks(panel, study, teacher, split, rank)
         printed = [printed_results(study).get(query, {}).get(teacher) for query in study.queries]
-        known = [place for place in places if printed[place] is not None]
-        paper = [result.success / 100 for result in printed if result is not None]
-        if known:
-            panel.plot(known, paper, "_", color="black", markersize=16, markeredgewidth=1.8, label="paper, test")
-        panel.set_xticks(places, study.queries, rotation=30, ha="right", rotation_mode="anchor")
+        paper = {place: result.success / 100 for place, result in enumerate(printed) if result is not None}
+        if paper:
+            dash: dict[str, Any] = {"color": "black", "markersize": 16, "markeredgewidth": 1.8}
+            panel.plot(list(paper), list(paper.values()), "_", label="paper, test", **dash)
+        panel.set_xticks(range(len(study.queries)), study.queries, rotation=30, ha="right", rotation_mode="anchor")
         panel.tick_params(labelbottom=True)
         panel.set_xlim(-0.6, len(study.queries) - 0.4)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -21,8 +21,8 @@ def r2r_findings(study: StudyRecords) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _seeds(count: int) -> str:
-    return "1 seed" if count == 1 else f"{count} seeds"
+def _seeds(cell: CellResult) -> str:
+    return "1 seed" if cell.seeds == 1 else f"{cell.seeds} seeds"
 
 
 def _best(study: StudyRecords, teacher: str) -> str:
@@ -38,13 +38,11 @@ def _best(study: StudyRecords, teacher: str) -> str:
     best, *others = sorted(able, key=success, reverse=True)
     figure = percent(best, best.measure(main, "success_alone"))
     few = len({cell.seeds for cell in able}) > 1
-    then = [f"{c.query} {100 * success(c):.1f}" + (f" ({_seeds(c.seeds)})" if few else "") for c in others]
+    then = [f"{c.query} {100 * success(c):.1f}" + (f" ({_seeds(c)})" if few else "") for c in others]
     ceiling = [entry for entry in study.ceiling if entry.teacher == teacher]
     own = f" The teacher itself, followed at every step, reaches {100 * ceiling[0].success:.1f} %." if ceiling else ""
     rest = f"; then {', '.join(then)}" if then else ""
-    return (
-        f"{teacher}: the highest success alone on {main} is {figure} % ({best.query}, {_seeds(best.seeds)}){rest}.{own}"
-    )
+    return f"{teacher}: the highest success alone on {main} is {figure} % ({best.query}, {_seeds(best)}){rest}.{own}"
 
 
 def _against_dagger(study: StudyRecords, teacher: str) -> str:

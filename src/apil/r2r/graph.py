@@ -57,22 +57,18 @@ def _tables(graph: Graph, degree: int, first: int) -> Arrays:
     unit = away / np.maximum(length, TIE)[..., None]
     cosine = np.einsum("nix,njx->nij", unit, unit)
     distance = _distances(neighbours, length)
+    # From 0 to below 2 pi: rounding to single precision may reach it.
+    heading = np.mod(np.arctan2(away[..., 0], away[..., 1]), 2 * np.pi).astype(np.float32)
     return {
         "position": graph.position.astype(np.float32),
         "neighbours": np.where(there, neighbours + first, -1),
-        "heading": _turn(np.arctan2(away[..., 0], away[..., 1])),
+        "heading": np.where(heading >= np.float32(2 * np.pi), np.float32(0.0), heading),
         "elevation": np.arctan2(away[..., 2], np.hypot(away[..., 0], away[..., 1])).astype(np.float32),
         "length": length.astype(np.float32),
         "similar": (cosine >= SIMILAR) & there[:, :, None] & there[:, None, :],
         "distances": distance.astype(np.float32).reshape(-1),
         "next_slots": _next_slots(neighbours, length, distance).reshape(-1),
     }
-
-
-def _turn(angle: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Angles from 0 to below 2 pi; rounding to single precision must not reach 2 pi."""
-    turned = np.mod(angle, 2 * np.pi).astype(np.float32)
-    return np.where(turned >= np.float32(2 * np.pi), np.float32(0.0), turned)
 
 
 def _distances(neighbours: NDArray[np.int64], length: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,8 +20,8 @@ from apil.r2r.houses_language import STYLES, instruct
 from apil.r2r.houses_paths import describe_path, draw_paths
 from apil.r2r.houses_plan import ROOM_NAMES, draw_plan
 from apil.r2r.houses_things import Thing, place_things
+from apil.r2r.layout import REQUIRED_SPLITS
 
-SPLITS = ("train", "val_seen", "val_unseen")
 _UNSEEN_SHARE = 0.2
 _TRAIN_PATHS, _SEEN_PATHS, _UNSEEN_PATHS = 120, 15, 70
 
@@ -55,7 +55,7 @@ def build_house(seed: int, number: int) -> House:
 def raw_files(houses: int, seed: int, tell: Callable[[int], None]) -> Iterator[tuple[str, bytes]]:
     """The files of the raw layout one by one, by their path in it; `tell` gets the number of houses that are done."""
     unseen = max(1, round(houses * _UNSEEN_SHARE))
-    splits: dict[str, list[dict[str, Any]]] = {split: [] for split in SPLITS}
+    splits: dict[str, list[dict[str, Any]]] = {split: [] for split in REQUIRED_SPLITS}
     rooms = {}
     for number in range(houses):
         house = build_house(seed, number)
@@ -124,9 +124,8 @@ def _annotations(house: House, seed: int, unseen: bool) -> dict[str, list[dict[s
 def _annotation(dice: Dice, house: House, path: tuple[int, ...]) -> dict[str, Any]:
     heading = round(dice.uniform(0, 2 * math.pi), 3)
     legs, end = describe_path(house.graph, house.seen, path, heading)
-    lengths = [house.graph.length(a, b) for a, b in pairwise(path)]
     return {
-        "distance": round(sum(lengths), 2),
+        "distance": round(sum(house.graph.length(a, b) for a, b in pairwise(path)), 2),
         "scan": house.name,
         "path_id": 0,
         "path": [house.ids[i] for i in path],

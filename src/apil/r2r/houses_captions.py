@@ -10,8 +10,8 @@ from apil.r2r.houses_dice import Dice
 from apil.r2r.houses_graph import Graph
 from apil.r2r.houses_plan import ROOM_NAMES
 from apil.r2r.houses_things import HEIGHTS, LOOKS, Thing
+from apil.r2r.layout import DIRECTIONS
 
-DIRECTIONS = 8
 _FAR = 7.0
 _NEAR = 3.0
 _OMITTED = 0.12

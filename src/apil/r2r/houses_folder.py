@@ -74,7 +74,7 @@ def _move_in(new: Path, out: Path) -> None:
     (new / FILE).replace(out / FILE)
 
 
-def default_houses(cache: Path | None = None, tell: Tell = lambda what, done, total: None) -> Path:
+def default_houses(cache: Path | None = None) -> Path:
     """The compiled file of a fixed set of houses, made on first use in `cache` (the user's cache folder if None)."""
     folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apil"
     path = folder / f"houses-{DEFAULT_HOUSES}-{DEFAULT_SEED}-{_code()}.safetensors"
@@ -83,7 +83,7 @@ def default_houses(cache: Path | None = None, tell: Tell = lambda what, done, to
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=_BEGUN, dir=folder) as begun:
-            made = write_houses(Path(begun) / "houses", DEFAULT_HOUSES, DEFAULT_SEED, tell)
+            made = write_houses(Path(begun) / "houses", DEFAULT_HOUSES, DEFAULT_SEED, lambda what, done, total: None)
             made.replace(path)
     except OSError as error:
         raise ApilError(

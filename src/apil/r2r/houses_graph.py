@@ -114,9 +114,8 @@ def _place(dice: Dice, index: int, room: Room) -> list[Viewpoint]:
         cells = sorted(dice.shuffled(cells)[: min(len(cells) - dice.chance(0.4), _MOST)])
     points = []
     for i, j in cells:
-        x = room.x0 + (i + 0.5 + dice.uniform(-0.12, 0.12)) * wide / columns
-        y = room.y0 + (j + 0.5 + dice.uniform(-0.12, 0.12)) * deep / rows
-        points.append(Viewpoint(x, y, z, (index,)))
+        right, up = i + 0.5 + dice.uniform(-0.12, 0.12), j + 0.5 + dice.uniform(-0.12, 0.12)
+        points.append(Viewpoint(room.x0 + right * wide / columns, room.y0 + up * deep / rows, z, (index,)))
     return points
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -66,15 +67,14 @@ def instruct(dice: Dice, legs: Sequence[Leg], end: End, style: Style) -> str:
 def turn_words(dice: Dice, turn: float, on: bool) -> str:
     """A turn of `turn` radians clockwise in words; `on`: the walker is under way."""
     side = "right" if turn > 0 else "left"
-    if abs(turn) <= STRAIGHT:
-        return dice.choose(("continue straight", "keep going straight") if on else ("go straight", "head straight"))
-    if abs(turn) <= SLIGHT:
-        return dice.choose((f"bear {side}", f"veer {side}", f"turn slightly {side}"))
-    if abs(turn) <= SHARP:
-        return dice.choose((f"turn {side}", f"make a {side}", f"take a {side}", f"turn to the {side}"))
-    if abs(turn) <= AROUND:
-        return dice.choose((f"make a sharp {side}", f"turn sharply {side}"))
-    return dice.choose(("turn around", "make a u-turn", "turn all the way around"))
+    words = (
+        ("continue straight", "keep going straight") if on else ("go straight", "head straight"),
+        (f"bear {side}", f"veer {side}", f"turn slightly {side}"),
+        (f"turn {side}", f"make a {side}", f"take a {side}", f"turn to the {side}"),
+        (f"make a sharp {side}", f"turn sharply {side}"),
+        ("turn around", "make a u-turn", "turn all the way around"),
+    )
+    return dice.choose(words[bisect_left((STRAIGHT, SLIGHT, SHARP, AROUND), abs(turn))])
 
 
 def _first(dice: Dice, leg: Leg, style: Style) -> str:

@@ -104,13 +104,10 @@ def _rooms_along(graph: Graph, path: Sequence[int]) -> list[int]:
     if points[0].in_door and first in points[1].rooms:
         first = points[0].rooms[1]
     inside = [first]
-    for point, before in zip(points[1:], points, strict=False):
-        if inside[-1] in point.rooms:
-            inside.append(inside[-1])
-        else:
-            # From one door straight to another the walker crosses the room both belong to.
-            shared = [room for room in point.rooms if room in before.rooms]
-            inside.append((shared or list(point.rooms))[0])
+    for before, point in pairwise(points):
+        # From one door straight to another the walker crosses the room both belong to.
+        shared = [room for room in point.rooms if room in before.rooms]
+        inside.append(next(room for room in (inside[-1], *shared, *point.rooms) if room in point.rooms))
     return inside
 
 

@@ -113,12 +113,8 @@ def _strip(floor: int, floors: int, width: float, y0: float, y1: float) -> list[
     """The middle of a floor from west to east: stairs if there are any, the hall, an entry on the ground floor."""
     west = _STAIRS_LENGTH if floors == 2 else 0.0
     east = width - (2.4 if floor == 0 else 0.0)
-    strip = [Room("h", floor, west, y0, east, y1)]
-    if floors == 2:
-        strip.append(Room("s", floor, 0.0, y0, west, y1))
-    if floor == 0:
-        strip.append(Room("e", floor, east, y0, width, y1))
-    return strip
+    parts = [("h", west, east), ("s", 0.0, west), ("e", east, width)]
+    return [Room(kind, floor, x0, y0, x1, y1) for kind, x0, x1 in parts if x1 > x0]
 
 
 def _side(dice: Dice, floor: int, width: float, y0: float, y1: float, back: float) -> list[Room]:

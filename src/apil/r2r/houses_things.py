@@ -20,10 +20,8 @@ _NOUNS = {
 LOOKS = {noun.replace("_", " "): looks.split(" ") for looks, nouns in _NOUNS.items() for noun in nouns.split()}
 """The colours, materials or sizes a thing comes in; '' alone if there is nothing to say."""
 
-HEIGHTS = {
-    **dict.fromkeys(("rug", "ottoman", "basket", "shoe rack", "weights"), "down"),
-    **dict.fromkeys(("painting", "clock", "window", "chandelier", "curtain"), "top"),
-}
+HEIGHTS = dict.fromkeys(("rug", "ottoman", "basket", "shoe rack", "weights"), "down")
+HEIGHTS |= dict.fromkeys(("painting", "clock", "window", "chandelier", "curtain"), "top")
 """In which of the three captions of a direction a thing appears; 'middle' if not given."""
 
 _ANYWHERE = ("lamp", "plant", "painting", "rug", "mirror", "window", "clock", "chair", "table", "vase", "cabinet")

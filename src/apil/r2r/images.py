@@ -1,8 +1,7 @@
 """Image features in the community's formats, pooled to the eight directions of a panorama.
 
-A panorama has 36 views: view p looks along 30 (p mod 12) degrees, at -30, 0 and +30 degrees of elevation for p below
-12, below 24 and below 36. Each view belongs to the direction of 45 degrees nearest to its heading; a direction's
-feature is the mean over its views: 3 for directions 0, 2, 4, 6, and 6 for the others. Every view counts once.
+A panorama has 36 views: view p looks along 30 (p mod 12) degrees. Each belongs to the direction of 45 degrees nearest
+to its heading; a direction's feature is the mean over its views: 3 for directions 0, 2, 4, 6, and 6 for the others.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from apil.errors import ApilError
 from apil.r2r.layout import DIRECTIONS, Tell, check_covers, direction_of_view
 
 VIEWS = 36
-_FIELDS = ("scanId", "viewpointId", "image_w", "image_h", "vfov", "features")
 _AGAIN = "copy or download the file again"
 
 
@@ -62,17 +60,17 @@ def _pooled(path: Path, key: str, views: NDArray[np.float32]) -> NDArray[np.floa
 
 
 def _tsv(path: Path) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """The rows of a tab-separated file: scan_viewpoint, [36, F]."""
+    """The rows of tab-separated scanId, viewpointId, image_w, image_h, vfov, features: scan_viewpoint, [36, F]."""
     try:
         with path.open(encoding="ascii") as file:
             for number, line in enumerate(file, start=1):
-                fields = dict(zip(_FIELDS, line.rstrip("\n").split("\t"), strict=False))
                 try:
-                    data = base64.b64decode(fields["features"], validate=True)
+                    scan, viewpoint, _, _, _, features = line.rstrip("\n").split("\t")[:6]
+                    data = base64.b64decode(features, validate=True)
                     views = np.frombuffer(data, dtype="<f4").reshape(VIEWS, -1)
-                except (KeyError, ValueError):
+                except ValueError:
                     raise ApilError(f"{path}: line {number} is truncated or has no {VIEWS} views: {_AGAIN}.") from None
-                yield f"{fields['scanId']}_{fields['viewpointId']}", views
+                yield f"{scan}_{viewpoint}", views
     except UnicodeDecodeError as error:
         raise ApilError(f"{path} is not a tab-separated feature file: give a .tsv, .h5 or .hdf5 file.") from error
     except OSError as error:

@@ -12,8 +12,9 @@ pass.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,29 +22,19 @@ from torch.nn import functional
 
 from apil.model.expectation import IdentitySampler
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
-from apil.r2r.options import InstructionSizes
+from apil.r2r import transformer
+from apil.r2r.options import InstructionSizes, sizes_of
 from apil.r2r.panorama import Glance, Keep, glance, look_again, look_for, match, sight_parameters, step_tokens
-from apil.r2r.scenes import Panoramas, Readings
+from apil.r2r.scenes import Panoramas
 from apil.r2r.text import END, UNKNOWN
-from apil.r2r.transformer import (
-    Drop,
-    Packing,
-    Weights,
-    affine,
-    attention_parameters,
-    decode,
-    decoder_parameters,
-    encode,
-    encoder_parameters,
-    linear_parameters,
-    norm,
-    norm_parameters,
-    same,
-)
+from apil.r2r.transformer import Drop, Packing, Weights, affine, decode, encode, linear_parameters, norm, same
 from apil.rng import Draws, Streams
-from apil.settings import ModelSettings
+from apil.settings import ModelSettings, RunSettings
 from apil.types import Belief, Episodes, Observation
 from apil.uncertainty import split_by_model
+
+if TYPE_CHECKING:
+    from apil.r2r.task import R2R
 
 _FEW = 0.8
 """Acting leaves those who have stopped out when fewer than this share of the agents still walk."""
@@ -68,13 +59,12 @@ class InstructionModel:
         sizes: InstructionSizes,
     ) -> None:
         assert len(streams.seeds) == 1
-        hidden, persona = settings.hidden, settings.persona
+        size, persona = sizes.width, settings.persona
         self.sizes, self.teachers, self.actions, self.models = sizes, teachers, actions, settings.models
-        self.dropout, self.persona_size, self.state_size = settings.dropout, persona, sizes.width
+        self.dropout, self.persona_size, self.state_size = settings.dropout, persona, size
         self.samples = torch.tensor([settings.drawn])
         self.see = _only(see, sizes)
         self._glove = _centred(see.glove)
-        size = sizes.width
         made: Parameters = {
             "word": initial_normal(streams, "word", (see.words, size)) * 0.1,
             "text.at": initial_normal(streams, "text.at", (sizes.words, size)) * 0.1,
@@ -89,21 +79,21 @@ class InstructionModel:
             made |= linear_parameters(streams, {"text.read": (len(self.see.read.scale), size)}, bias=False)
         self._text_layers = sizes.text_layers if self.see.read is None else 0
         for layer in range(self._text_layers):
-            made |= encoder_parameters(streams, f"text.{layer}", size)
-        made |= norm_parameters("text.n", size)
-        made |= sight_parameters(streams, self.see, size)
-        made |= norm_parameters("around.n", size)
+            made |= transformer.layer_parameters(streams, f"text.{layer}", size)
+        made |= transformer.norm_parameters("text.n", size) | sight_parameters(streams, self.see, size)
+        made |= transformer.norm_parameters("around.n", size)
         made |= linear_parameters(streams, dict.fromkeys(("last", "around.q", "look.q"), (size, size)))
         made |= linear_parameters(streams, {"look.k": (size, size)}, bias=False)
-        made |= norm_parameters("again.n", size) | attention_parameters(streams, "again", size)
+        made |= transformer.norm_parameters("again.n", size)
+        made |= transformer.attention_parameters(streams, "again", size)
         for layer in range(sizes.step_layers):
-            made |= decoder_parameters(streams, f"step.{layer}", size)
-        made |= norm_parameters("state.n", size)
+            made |= transformer.layer_parameters(streams, f"step.{layer}", size, decoder=True)
+        made |= transformer.norm_parameters("state.n", size)
         made |= linear_parameters(streams, {"policy": (size + persona, size)})
         if sizes.distance_weight:
             made |= linear_parameters(streams, {"distance": (size, 1)})
         self.policy = made
-        self.identity: Parameters = mlp_parameters(streams, "identity", (size, hidden, max(2, teachers)))
+        self.identity: Parameters = mlp_parameters(streams, "identity", (size, settings.hidden, max(2, teachers)))
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> InstructionSession:
         """Draws N2 models and the identity samples for one batch of episodes."""
@@ -122,8 +112,7 @@ class InstructionModel:
     def policies(self, observation: Observation) -> Tensor:
         """pi(a | s, h(k)) without dropout in first states: [1, n, F] -> [1, n, K, A]."""
         with torch.no_grad():
-            masks = torch.ones(1, self.state_size + self.persona_size)
-            session = InstructionSession(self, masks, None)
+            session = InstructionSession(self, torch.ones(1, self.state_size + self.persona_size), None)
             return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
@@ -233,22 +222,16 @@ class InstructionModel:
         bare = words.index_select(0, flat)
         rows = affine(weights, "text.in", bare)
         if self.see.read is not None:
-            understood = self._understood(weights, self.see.read, instruction, mirrored, packing)
+            read, start = self.see.read, self.see.read.start[instruction]
+            if mirrored is not None:
+                start = torch.where(mirrored, read.mirrored[instruction], start)
+            place = start[packing.place // packing.width] + packing.place % packing.width
+            understood = affine(weights, "text.read", read.rows.index_select(0, place) * read.scale)
             rows = rows + (understood if lost is None else understood.masked_fill(lost.unsqueeze(1), 0.0))
         rows = rows + weights["text.at"].index_select(0, packing.place % packing.width)
         for layer in range(self._text_layers):
             rows = encode(weights, f"text.{layer}", rows, packing, self.sizes.heads, drop)
         return norm(weights, "text.n", rows), packing, bare
-
-    def _understood(
-        self, weights: Weights, read: Readings, instruction: Tensor, mirrored: Tensor | None, packing: Packing
-    ) -> Tensor:
-        """[rows, d]: what a language model made of the words."""
-        start = read.start[instruction]
-        if mirrored is not None:
-            start = torch.where(mirrored, read.mirrored[instruction], start)
-        place = start[packing.place // packing.width] + packing.place % packing.width
-        return affine(weights, "text.read", read.rows.index_select(0, place) * read.scale)
 
 
 class InstructionSession:
@@ -340,6 +323,20 @@ class InstructionSession:
         logits = wanted @ self._taken.transpose(1, 2) / math.sqrt(size)
         logits = logits + seen.table(fit, model.actions, -torch.inf).unsqueeze(1)
         return logits.softmax(-1).view(len(state), len(self._masks), model.teachers, model.actions)
+
+
+def instruction_model(streams: Streams, task: R2R, settings: Sequence[RunSettings], teachers: int) -> InstructionModel:
+    """The facet `model` of R2R: the model of a run, from its settings."""
+    (run,) = settings
+    return InstructionModel(
+        streams,
+        task.panoramas,
+        teachers=teachers,
+        actions=task.actions,
+        horizon=task.horizon,
+        settings=run.model,
+        sizes=sizes_of(run.task.options),
+    )
 
 
 def _only(see: Panoramas, sizes: InstructionSizes) -> Panoramas:

@@ -11,15 +11,8 @@ GRAPHS = "graphs"
 _OFFICIAL_SCANS = "13be48b9e9b9546118f75d8619b02dabe9af0a47932d34629dd6577518cbd692"
 """SHA-256 of the names of the 90 scans, joined by line ends."""
 PUBLISHED: dict[str, dict[str, float]] = {
-    GRAPHS: {
-        "scans": 90,
-        "viewpoints_in_files": 10800,
-        "viewpoints": 10567,
-        "edges": 21468,
-        "mean_degree": 4.063,
-        "largest_degree": 13,
-        "mean_edge": 2.269,
-    },
+    GRAPHS: {"scans": 90, "viewpoints_in_files": 10800, "viewpoints": 10567, "edges": 21468}
+    | {"mean_degree": 4.063, "largest_degree": 13, "mean_edge": 2.269},
     "train": {"paths": 4675, "scans": 61, "instructions": 14039, "edges_per_path": 5.003, "metres_per_path": 9.909},
     "val_seen": {"paths": 340, "scans": 56, "instructions": 1021, "edges_per_path": 5.074, "metres_per_path": 10.185},
     "val_unseen": {"paths": 783, "scans": 11, "instructions": 2349, "edges_per_path": 4.966, "metres_per_path": 9.505},
@@ -66,11 +59,8 @@ def _graphs(world: World) -> dict[str, float]:
 def _split(world: World, split: Split) -> dict[str, float]:
     """Counts, and means over paths; a split without goals has counts alone."""
     path = split.path[split.one_per_path()]
-    counts: dict[str, float] = {
-        "paths": len(path),
-        "scans": len(set(world.scan[path[:, 0]].tolist())),
-        "instructions": len(split.names),
-    }
+    scans = set(world.scan[path[:, 0]].tolist())
+    counts: dict[str, float] = {"paths": len(path), "scans": len(scans), "instructions": len(split.names)}
     if bool((split.goal < 0).any()):
         return counts
     here, there = path[:, :-1], path[:, 1:]

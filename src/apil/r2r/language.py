@@ -82,26 +82,25 @@ class LanguageModel:
             settings: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
             lines = (folder / "vocab.txt").read_text("utf-8").splitlines()
             data = (folder / "model.safetensors").read_bytes()
-            weights = {name.removeprefix("bert."): value.float() for name, value in load(data).items()}
             model = LanguageModel(
-                weights=weights,
+                weights={name.removeprefix("bert."): value.float() for name, value in load(data).items()},
                 pieces={piece: number for number, piece in enumerate(lines)},
                 heads=int(settings["num_attention_heads"]),
                 layers=min(LAYERS, int(settings["num_hidden_layers"])),
                 most=int(settings["max_position_embeddings"]),
                 sha256=hashlib.sha256(data).hexdigest(),
             )
-            model.check_tables()
+            model._check_tables()
             with torch.inference_mode():
                 model.forward(torch.tensor([[model.pieces["[CLS]"], model.pieces["[SEP]"]]]), torch.ones(1, 2) > 0)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            why = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            why = f"({type(error).__name__}: {str(error).splitlines()[0]})"
             raise ApilError(
-                f"{folder} is damaged or holds no BERT encoder ({why}): copy or download it again."
+                f"{folder} is damaged or holds no BERT encoder {why}: copy or download it again."
             ) from error
         return model
 
-    def check_tables(self) -> None:
+    def _check_tables(self) -> None:
         """Every piece and every place in a text has its row."""
         rows, places = (len(self.weights[f"embeddings.{name}_embeddings.weight"]) for name in ("word", "position"))
         if "[UNK]" not in self.pieces:

@@ -1,32 +1,6 @@
 """The public files of Room-to-Room, read into plain records. Only what one file says by itself is checked here.
 
-The raw layout, as folders or as `*.tar.xz` archives of these folders, beside each other:
-
-Required
-    connectivity/<scan>_connectivity.json
-        a list with one entry for each viewpoint: `image_id` (unique in its scan), `pose` (16 numbers, row major;
-        the position in metres is pose[3], pose[7], pose[11], z up), `included` (false: the viewpoint does not
-        exist for us) and `unobstructed` (one boolean for each entry of the file: an open edge; symmetric among
-        included viewpoints, no self-loops). The order of this list is the order of exits everywhere.
-    annotations/R2R_{train,val_seen,val_unseen}.json
-        a list with one entry for each path: `scan`, `path_id` (unique in its file), `path` (two or more
-        viewpoints, joined by open edges; the last is the goal), `heading` (radians, clockwise from +y) and
-        `instructions` (one or more sentences; each is an episode).
-
-Optional; each folder that is there must cover every included viewpoint of every scan
-    connectivity/scans.txt                  one scan a line; a listed scan without a graph is an error
-    annotations/R2R_test.json               as above, but a path is its start alone and the goal is unknown
-    captions/blip2_24view/<scan>.json       {viewpoint: 8 strings}; string i looks along 45 i degrees and has the
-                                            lines "down: ...", "middle: ...", "top: ..." (any of them, any order)
-    captions/gpt35_8dir_summary/<scan>.json {viewpoint: 8 sentences}
-    objects/reverie_bbox/<scan>.json        {viewpoint: {object: {"name", "visible_pos", "bbox2d"}}}; '#' in a name
-                                            is a space; view p of 36 looks along 30 (p mod 12) degrees; a box is
-                                            x, y, width, height
-    objects/navgpt_objects_list/<scan>.json {viewpoint: 8 of {name: {"heading": degrees, "distance": metres}}}
-    derived/rooms.json                      {scan: {viewpoint: [letter, region]}}
-    rooms/region_label.txt                  lines "letter,name"; needed with derived/rooms.json
-    embeddings/trainval_vocab.txt           a word a line
-    embeddings/trainval_glove.npy           [words, 300] float32, a row for each line of the vocabulary
+Their formats are in docs/guide/r2r.md.
 """
 
 from __future__ import annotations
@@ -114,8 +88,6 @@ class Raw:
     """By letter."""
     glove: Mapping[str, NDArray[np.float32]]
     """[300] of each word; empty without embeddings."""
-    folders: tuple[str, ...]
-    """Which optional folders of captions and objects there are."""
 
 
 def read_layout(source: Source, tell: Tell) -> Raw:
@@ -124,13 +96,12 @@ def read_layout(source: Source, tell: Tell) -> Raw:
     graphs = {scan: _graph(source, f"connectivity/{scan}_connectivity.json") for scan in names}
     there = [split for split in SPLITS if split in REQUIRED_SPLITS or f"annotations/R2R_{split}.json" in source]
     splits = {split: _annotations(source, split) for split in there}
-    folders = tuple(folder for folder in (BLIP, SUMMARY, BOXES, LISTS) if source.under(folder))
     sights = {}
     for done, (scan, graph) in enumerate(graphs.items()):
         tell("reading", done, len(graphs))
-        sights[scan] = _sights(source, scan, graph, folders)
+        sights[scan] = _sights(source, scan, graph)
     rooms, room_names = _rooms(source, graphs)
-    return Raw(graphs, splits, sights, rooms, room_names, _glove(source), folders)
+    return Raw(graphs, splits, sights, rooms, room_names, _glove(source))
 
 
 def unread_annotations(source: Source) -> list[str]:
@@ -200,11 +171,11 @@ def _annotations(source: Source, split: str) -> tuple[Annotation, ...]:
     return tuple(found.values())
 
 
-def _sights(source: Source, scan: str, graph: Graph, folders: Sequence[str]) -> tuple[Sight, ...]:
+def _sights(source: Source, scan: str, graph: Graph) -> tuple[Sight, ...]:
     """What the optional folders say of each viewpoint of a scan."""
     parts: list[list[Any]] = []
     for folder, (parse, nothing) in _PARSERS.items():
-        if folder not in folders:
+        if not source.under(folder):
             parts.append([[nothing] * DIRECTIONS] * len(graph.viewpoints))
             continue
         file = f"{folder}/{scan}.json"

@@ -64,11 +64,13 @@ def picture(route: Route, about: str) -> dict[str, bytes]:
         _draw(panel, route)
         panel.set(xlim=(left, right), ylim=(low, high), aspect="equal", xticks=[], yticks=[])
         panel.spines[:].set(visible=True, color="#cccccc")
-        _scale(panel, left, low)
+        # A bar of 2 metres in the lower left corner.
+        panel.plot([left + 0.5, left + 2.5], [low + 0.5] * 2, color="black", linewidth=2.5, solid_capstyle="butt")
+        panel.text(left + 1.5, low + 0.65, "2 m", ha="center", va="bottom", fontsize=8)
         figure.suptitle(f"{route.name}, {about}\n{route.outcome}", fontsize=9.5)
         panel.set_xlabel("\n".join(lines), fontsize=8.5, style="italic", loc="left")
-        handles, labels = panel.get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, labelspacing=0.9)
+        entries = panel.get_legend_handles_labels()
+        figure.legend(*entries, loc="outside lower center", ncols=3, fontsize=8, labelspacing=0.9)
         return pictures(figure)
 
 
@@ -132,16 +134,8 @@ def _draw_questions(panel: Axes, route: Route) -> None:
 
 def _draw_steps(panel: Axes, route: Route) -> None:
     """The numbers of the steps at which the agent stood at each viewpoint."""
-    stood: dict[int, list[str]] = {}
-    for step, at in enumerate(route.walked):
-        stood.setdefault(at, []).append(str(step))
     box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.6}
     beside: dict[str, Any] = {"xytext": (7, 6), "textcoords": "offset points", "fontsize": 8, "zorder": 8}
-    for at, steps in stood.items():
-        panel.annotate(",".join(steps), tuple(route.places[at, :2]), color=_BLUE, bbox=box, **beside)
-
-
-def _scale(panel: Axes, left: float, low: float) -> None:
-    """A bar of 2 metres in the lower left corner."""
-    panel.plot([left + 0.5, left + 2.5], [low + 0.5, low + 0.5], color="black", linewidth=2.5, solid_capstyle="butt")
-    panel.text(left + 1.5, low + 0.65, "2 m", ha="center", va="bottom", fontsize=8)
+    for at in dict.fromkeys(route.walked):
+        steps = ",".join(str(step) for step, place in enumerate(route.walked) if place == at)
+        panel.annotate(steps, tuple(route.places[at, :2]), color=_BLUE, bbox=box, **beside)

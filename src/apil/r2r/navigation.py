@@ -86,13 +86,7 @@ class Tour:
 
 
 def tours(
-    agents: Agents,
-    task: R2R,
-    acting: Acting,
-    *,
-    greedy: bool = True,
-    limit: int | None = None,
-    prefix: str = "evaluation/",
+    agents: Agents, task: R2R, acting: Acting, *, greedy: bool = True, limit: int | None = None
 ) -> Iterator[Tour]:
     """Goes through the episodes of the task's split once, in order, in batches."""
     chosen = task.episodes[:limit]
@@ -106,7 +100,7 @@ def tours(
             track.append(torch.where(after.stopped[0], -1, after.at[0]))
 
         own = replace(agents, task=here)
-        batch = collect(own, number, len(episode), acting, prefix, watch=watch, greedy=greedy)
+        batch = collect(own, number, len(episode), acting, "evaluation/", watch=watch, greedy=greedy)
         walked = torch.stack(track, 1)
         trip = measure(task.world, walked, task.paths[episode], task.goals[episode], task.success_distance)
         yield Tour(episode, walked, trip, batch)
@@ -140,8 +134,7 @@ def evaluate_split(
         for tour in tours(agents, task, acting, greedy=greedy, limit=limit):  # type: ignore[arg-type]
             batch = tour.episodes
             parts = {name: getattr(tour.trip, name).double().sum() for name in MEASURES}
-            parts["fired"] = (batch.asked | batch.unanswered).sum().double()
-            parts["steps"] = batch.live.sum().double()
+            parts |= {"fired": (batch.asked | batch.unanswered).sum(), "steps": batch.live.sum()}
             parts |= {name: value[0] for name, value in step_sums(batch).items()}
             sums = {name: sums.get(name, 0.0) + float(value) for name, value in parts.items()}
             done += len(tour.episode)
@@ -155,13 +148,13 @@ def evaluate_split(
     return results
 
 
-def follow_teacher(agents: Agents, split: str, limit: int | None = None) -> dict[str, float]:
+def follow_teacher(agents: Agents, split: str) -> dict[str, float]:
     """What the teachers themselves reach when they are followed at every step: the ceiling.
 
     `agents` must hold a query policy that always asks.
     """
     assert isinstance(agents.task, R2R)
     task = agents.task.of_split(split)
-    trips = [tour.trip for tour in tours(agents, task, "helped", limit=limit)]
+    trips = [tour.trip for tour in tours(agents, task, "helped")]
     success, final = (torch.cat([getattr(trip, name) for trip in trips]) for name in ("success", "navigation_error"))
     return {"success": float(success.mean()), "final_distance": float(final.mean())}

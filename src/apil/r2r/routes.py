@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,14 +28,12 @@ def draw_first(
     They are walked as an evaluation with help over `limit` episodes walks them.
     """
     make_folder(folder)
+    walked = tours(agents, task, "helped", greedy=greedy, limit=limit)
+    every = ((tour, place) for tour in walked for place in range(len(tour.episode)))
     written: list[Path] = []
-    for tour in tours(agents, task, "helped", greedy=greedy, limit=limit):
-        for place in range(min(count, len(tour.episode))):
-            route = route_of(task, tour, place, committee_of(config).members)
-            written += _write(config, route, folder / route.name.replace(" ", "_"))
-        count -= len(tour.episode)
-        if count <= 0:
-            break
+    for tour, place in islice(every, count):
+        route = route_of(task, tour, place, committee_of(config).members)
+        written += _write(config, route, folder / route.name.replace(" ", "_"))
     return written
 
 
@@ -89,17 +88,15 @@ def route_of(task: R2R, tour: Tour, place: int, members: tuple[str, ...]) -> Rou
 
 def _outcome(tour: Tour, place: int) -> str:
     trip, batch = tour.trip, tour.episodes
-    asked, steps = int(batch.asked[0, place].sum()), int(batch.live[0, place].sum())
     end = "success" if bool(trip.success[place]) else "no success"
     return (
-        f"{end}, {float(trip.navigation_error[place]):.1f} m from the goal, SPL {float(trip.spl[place]):.2f}, "
-        f"nDTW {float(trip.ndtw[place]):.2f}; asked at {asked} of {steps} steps"
+        f"{end}, {float(trip.navigation_error[place]):.1f} m from the goal, SPL {float(trip.spl[place]):.2f}, nDTW "
+        f"{float(trip.ndtw[place]):.2f}; asked at {batch.asked[0, place].sum()} of {batch.live[0, place].sum()} steps"
     )
 
 
 def _write(run: RunSettings, route: Route, stem: Path) -> list[Path]:
     pictures = picture(route, f"taught by {run.teachers.name}, query policy {run.query.name}, seed {run.seed}")
-    paths = {stem.with_name(f"{stem.name}.{ending}"): data for ending, data in pictures.items()}
-    for path, data in paths.items():
-        write_bytes(path, data)
-    return list(paths)
+    for ending, data in pictures.items():
+        write_bytes(stem.with_name(f"{stem.name}.{ending}"), data)
+    return [stem.with_name(f"{stem.name}.{ending}") for ending in pictures]

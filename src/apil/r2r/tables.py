@@ -123,7 +123,7 @@ _MEASURES = (
     ("query_rate", "query rate, alone (%)", 1, 100.0),
     ("query_rate_with_help", "query rate, with help (%)", 1, 100.0),
 )
-"""Name, heading, decimals and factor."""
+"""Name, heading, digits and factor."""
 
 
 def navigation_table(study: StudyRecords) -> Table:
@@ -146,7 +146,7 @@ def _measures(study: StudyRecords, split: str, teacher: str) -> TableBlock:
     rows = []
     for cell in (study.cell(teacher, query) for query in study.queries):
         if cell.splits:
-            entries = (percent(cell, cell.measure(split, name), *form) for name, _, *form in _MEASURES)  # type: ignore[arg-type]
+            entries = (percent(cell, cell.measure(split, name), digits, by) for name, _, digits, by in _MEASURES)
             rows.append((cell.query, str(cell.seeds), *entries))
     header = ("query policy", "seeds", *(heading for _, heading, _, _ in _MEASURES))
     return TableBlock(f"{split}, teacher {teacher}", header, tuple(rows))

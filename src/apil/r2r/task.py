@@ -42,8 +42,6 @@ class Walk:
     """Long: the viewpoint before the last move; -1 before the first."""
     visited: Tensor
     """[runs, episodes, T + 1] long: the viewpoints so far; -1 for steps to come."""
-    step: Tensor
-    """Long: moves and waits so far."""
     stopped: Tensor
     """Bool: the agent has said that it is there."""
 
@@ -94,30 +92,22 @@ class R2R:
 
     def _numbers(self, split: str) -> Tensor:
         """[E] long: the episodes of a split, numbered through all splits."""
-        if self._held_out and split in ("train", "held_out"):
-            return self._train_numbers(held_out=split == "held_out")
-        episodes = self.world.split(split)
+        held_out = bool(self._held_out) and split == "held_out"
+        name = "train" if held_out else split
+        episodes = self.world.split(name)
         if bool((episodes.goal < 0).any()):
             raise ApilError(f"The goals of the split '{split}' are not public: use val_unseen.")
-        return torch.arange(len(episodes.start)) + self._first(split)
-
-    def _first(self, split: str) -> int:
-        """The number of the first episode of a split."""
-        names = list(self.world.splits)
-        return sum(len(self.world.splits[name].start) for name in names[: names.index(split)])
-
-    def _train_numbers(self, held_out: bool) -> Tensor:
-        """The episodes of the train split in the scans that are held out, or in the others."""
-        start = self.world.split("train").start
-        scan = self.world.scan[start]
+        before = list(self.world.splits)[: list(self.world.splits).index(name)]
+        numbers = torch.arange(len(episodes.start)) + sum(len(self.world.splits[other].start) for other in before)
+        if not self._held_out or name != "train":
+            return numbers
+        scan = self.world.scan[episodes.start]
         scans = torch.tensor(sorted(set(scan.tolist())))
         if not 1 <= self._held_out < len(scans):
-            raise ApilError(
-                f"held-out is {self._held_out}: give 0 (none) to {len(scans) - 1}, since there are {len(scans)} train "
-                "scans."
-            )
+            most = f"{len(scans) - 1}, since there are {len(scans)} train scans"
+            raise ApilError(f"held-out is {self._held_out}: give 0 (none) to {most}.")
         kept_out = scans[torch.arange(self._held_out) * len(scans) // self._held_out]
-        return (torch.isin(scan, kept_out) == held_out).nonzero().squeeze(-1) + self._first("train")
+        return numbers[torch.isin(scan, kept_out) == held_out]
 
     def _with(self, **changes: Any) -> R2R:
         """The same task with some attributes changed."""
@@ -144,11 +134,9 @@ class R2R:
         """Episodes drawn from the split, each as likely as any other."""
         if self._fixed is not None:
             assert len(self._fixed) == episodes
-            chosen = self._fixed.expand(draws.runs, -1)
-        else:
-            place = (draws.uniform(episodes).double() * len(self.episodes)).long()
-            chosen = self.episodes[place.clamp_max(len(self.episodes) - 1)]
-        return self.start(chosen)
+            return self.start(self._fixed.expand(draws.runs, -1))
+        place = (draws.uniform(episodes).double() * len(self.episodes)).long()
+        return self.start(self.episodes[place.clamp_max(len(self.episodes) - 1)])
 
     def start(self, episode: Tensor) -> Walk:
         """The first states of episodes [runs, n]."""
@@ -156,7 +144,7 @@ class R2R:
         visited = torch.full((*episode.shape, self.horizon + 1), -1)
         visited[..., 0] = at
         zero = torch.zeros_like(episode)
-        return Walk(episode, at, self._every["heading"][episode], zero, zero - 1, visited, zero, zero.bool())
+        return Walk(episode, at, self._every["heading"][episode], zero, zero - 1, visited, zero.bool())
 
     @cached_property
     def _every(self) -> dict[str, Tensor]:
@@ -222,17 +210,14 @@ class R2R:
         moved = self.world.neighbours[state.at].gather(-1, slot).squeeze(-1)
         heading = self.world.heading[state.at].gather(-1, slot).squeeze(-1)
         at = torch.where(stopped, state.at, moved)
-        step = state.step + 1
-        place = step.clamp_max(self.horizon).unsqueeze(-1)
-        visited = state.visited.scatter(-1, place, torch.where(stopped, -1, at).unsqueeze(-1))
+        place = (state.visited >= 0).sum(-1, keepdim=True).clamp_max(self.horizon)
         return replace(
             state,
             at=at,
             heading=torch.where(stopped, state.heading, heading),
             last=torch.where(state.stopped, state.last, action),
             came=torch.where(stopped, state.came, state.at),
-            visited=visited,
-            step=step,
+            visited=state.visited.scatter(-1, place, torch.where(stopped, -1, at).unsqueeze(-1)),
             stopped=stopped,
         )
 

@@ -46,14 +46,11 @@ def content_words(texts: Iterable[str]) -> list[str]:
 
 def vocabulary(instructions: Counter[str], sights: Counter[str]) -> tuple[str, ...]:
     """The special words; then the words of instructions, then those of sights alone: the most frequent first."""
-    first = _frequent(instructions, LEAST_IN_INSTRUCTIONS)
-    known = set(first)
-    return (*SPECIAL, *first, *(word for word in _frequent(sights, LEAST_IN_SIGHTS) if word not in known))
-
-
-def _frequent(counts: Counter[str], least: int) -> list[str]:
-    kept = [(word, count) for word, count in counts.items() if count >= least]
-    return [word for word, _ in sorted(kept, key=lambda item: (-item[1], item[0]))]
+    words = dict.fromkeys(SPECIAL)
+    for counts, least in ((instructions, LEAST_IN_INSTRUCTIONS), (sights, LEAST_IN_SIGHTS)):
+        kept = [word for word, count in counts.items() if count >= least]
+        words |= dict.fromkeys(sorted(kept, key=lambda word: (-counts[word], word)))
+    return tuple(words)
 
 
 def encode(tokens: Sequence[str], index: dict[str, int]) -> list[int]:

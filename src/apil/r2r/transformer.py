@@ -20,11 +20,8 @@ Weights = Mapping[str, Tensor]
 """Named weights of one run, without the runs axis."""
 Drop = Callable[[Tensor], Tensor]
 """Dropout of a branch."""
-
-
-def same(branch: Tensor) -> Tensor:
-    """No dropout, as while acting."""
-    return branch
+same: Drop = torch.nn.Identity()
+"""None, as while acting."""
 
 
 def linear_parameters(streams: Streams, sizes: Mapping[str, tuple[int, int]], bias: bool = True) -> Parameters:
@@ -45,9 +42,8 @@ def norm_parameters(name: str, size: int) -> Parameters:
 
 def attention_parameters(streams: Streams, name: str, size: int) -> Parameters:
     """Projections of queries, of keys and values in one, and of the outcome."""
-    return linear_parameters(
-        streams, {f"{name}.q": (size, size), f"{name}.kv": (size, 2 * size), f"{name}.o": (size, size)}
-    )
+    sizes = {f"{name}.q": (size, size), f"{name}.kv": (size, 2 * size), f"{name}.o": (size, size)}
+    return linear_parameters(streams, sizes)
 
 
 def feed_forward_parameters(streams: Streams, name: str, size: int) -> Parameters:
@@ -122,16 +118,13 @@ def encode(weights: Weights, name: str, rows: Tensor, packing: Packing, heads: i
     return rows + drop(feed_forward(weights, f"{name}.f", norm(weights, f"{name}.n2", rows)))
 
 
-def encoder_parameters(streams: Streams, name: str, size: int) -> Parameters:
-    """Weights of `encode`."""
+def layer_parameters(streams: Streams, name: str, size: int, *, decoder: bool = False) -> Parameters:
+    """Weights of `encode`, or of `decode`."""
     made = norm_parameters(f"{name}.n1", size) | attention_parameters(streams, f"{name}.a", size)
-    return made | norm_parameters(f"{name}.n2", size) | feed_forward_parameters(streams, f"{name}.f", size)
-
-
-def decoder_parameters(streams: Streams, name: str, size: int) -> Parameters:
-    """Weights of `decode`."""
-    made = encoder_parameters(streams, name, size) | norm_parameters(f"{name}.n3", size)
-    return made | attention_parameters(streams, f"{name}.c", size)
+    made |= norm_parameters(f"{name}.n2", size) | feed_forward_parameters(streams, f"{name}.f", size)
+    if decoder:
+        made |= norm_parameters(f"{name}.n3", size) | attention_parameters(streams, f"{name}.c", size)
+    return made
 
 
 def attend_to(weights: Weights, name: str, rows: Tensor, table: Tensor, bias: Tensor | None, heads: int) -> Tensor:

@@ -31,7 +31,7 @@ TASKS.register(
     "apil.r2r.task:R2R",
     "Room-to-Room: follow an instruction through a house (the paper's); generated houses without --data",
     options="apil.r2r.options:OPTIONS",
-    model="apil.r2r.model:instruction_model",
+    model="apil.r2r.instruction:instruction_model",
     evaluation="apil.r2r.evaluation:EVALUATION",
     study="apil.r2r.study:STUDY",
     report="apil.r2r.report:REPORT",
