@@ -101,12 +101,10 @@ class NoisyDistance(SameMembers):
             # An infinite distance times 0 is still no way to the goal.
             return torch.where(gone[:, t], torch.nan, torch.where(distance.isinf(), distance, noisy))
 
-        return LyingSession(
-            inner,
-            lambda answer, t: replace(answer, distance=told(answer.distance, t)),
-            lambda distance: told(distance, -1),
-            self.missing > 0,
-        )
+        def change(answer: Answer, t: int) -> Answer:
+            return replace(answer, distance=told(answer.distance, t))
+
+        return LyingSession(inner, change, lambda distance: told(distance, -1), self.missing > 0)
 
 
 @record
@@ -125,9 +123,7 @@ class NoisyIdentity(SameMembers):
         wrong = draws.uniform(horizon, episodes) < self.rate
         # [runs, T, episodes]: how far round the circle of members the identity told is; 0 is right.
         jump = torch.where(wrong, 1 + (draws.uniform(horizon, episodes) * (teachers - 1)).long(), 0)
-        return LyingSession(
-            inner, lambda answer, t: replace(answer, identity=(answer.identity + jump[:, t]) % teachers)
-        )
+        return LyingSession(inner, lambda said, t: replace(said, identity=(said.identity + jump[:, t]) % teachers))
 
 
 @record

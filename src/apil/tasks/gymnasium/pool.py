@@ -168,10 +168,6 @@ class PoolSituations:
         """The environment of the episode."""
         return self.now().environment(int(self.places[run, episode]))
 
-    def frame(self, run: int, episode: int) -> Frame:
-        """What the environment of the episode shows."""
-        return self.now().frame(int(self.places[run, episode]))
-
     def action(self, action: Any) -> Tensor:
         """An element of the action space as the learner has it."""
         return self.actions.learned(action)

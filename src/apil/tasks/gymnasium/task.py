@@ -115,7 +115,7 @@ class GymnasiumTask:
 
     def picture(self, state: GymnasiumState, run: int, episode: int) -> Picture:
         """What the environment draws (render_mode 'rgb_array') or writes ('ansi'), else a description."""
-        shown = state.situations.frame(run, episode)
+        shown = state.situations.now().frame(int(state.situations.places[run, episode]))
         if isinstance(shown, str):
             return Picture(text=shown)
         return Picture(text=self.describe(state, run, episode), pixels=shown)
