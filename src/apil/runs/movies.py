@@ -67,21 +67,17 @@ def _episode(agents: Agents, episode: int) -> list[Frame]:
 
 
 def _caption(step: Step, members: list[str], names: tuple[str, ...]) -> str:
-    did, chance = _deed(step, names)
+    """Who acted, what was done, and what the agent thinks of it."""
+    action, mean = step.action[0, 0], step.belief.mean[0, 0]
+    if step.belief.drawn is None:
+        did, chance = names[int(action)], f"chance {float(mean[int(action)]):.2f}"
+    else:
+        numbers, spread = (", ".join(f"{n:.2f}" for n in part.tolist()) for part in (action, mean[len(action) :]))
+        did, chance = f"[{numbers}]", f"deviation [{spread}], scaled"
     if not bool(step.asked[0, 0]):
         return f"agent: {did} (its {chance})"
     identity, distance = int(step.answer.identity[0, 0]), float(step.answer.distance[0, 0])
     return f"asked; teacher {identity} ({members[identity]}): {did}, {distance:g} to go (agent's {chance})"
-
-
-def _deed(step: Step, names: tuple[str, ...]) -> tuple[str, str]:
-    """The executed action, and what the agent thinks of it."""
-    action, mean = step.action[0, 0], step.belief.mean[0, 0]
-    if step.belief.drawn is None:
-        return names[int(action)], f"chance {float(mean[int(action)]):.2f}"
-    numbers = ", ".join(f"{value:.2f}" for value in action.tolist())
-    spread = ", ".join(f"{value:.2f}" for value in mean[len(action) :].tolist())
-    return f"[{numbers}]", f"deviation [{spread}], scaled"
 
 
 def save_movie(shown: list[Frame], path: Path) -> None:

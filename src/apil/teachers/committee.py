@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -134,8 +134,7 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
     if isinstance(base, Committee):
         return Committee(base.members, tuple(weights or base.weights), selection or base.selection)
     if not weights and selection is None:
-        found: Teacher = base
-        return found
+        return cast(Teacher, base)
     if not hasattr(base, "reweighted"):
         raise ApilError(f"Teacher '{spec}' chooses who answers by itself: leave weights and selection out.")
     changed: Teacher = base.reweighted(weights or None, selection)

@@ -129,7 +129,7 @@ class Predicting:
     """A policy with `predict(observation, deterministic=...) -> (action, state)`, as Stable-Baselines3 has them.
 
     One that samples (`deterministic=False`) draws from torch's generator, which is seeded for each question and put
-    back. Policies with a memory are not served: they would have to see every step, and are shown only those asked.
+    back. A policy with a memory would miss the steps that are not asked.
     """
 
     policy: Any
@@ -227,11 +227,6 @@ def joined(replies: Sequence[Reply], who: Tensor) -> Reply:
     return Reply(action, given)
 
 
-def _acted(act: Callable[[Any], Any], observation: Any, rng: np.random.Generator) -> Any:
-    """An agent with a method of one argument is handed no generator: one that samples fails `check_teacher`."""
-    return act(observation)
-
-
 def as_policy(member: Any) -> Policy:
     """How `member` answers: a simulated rule by name, a policy with `predict`, an agent with `act` or `get_action`, a
     callable `(observation, rng) -> action`, or what is a `Policy` already.
@@ -244,13 +239,18 @@ def as_policy(member: Any) -> Policy:
         return Predicting(member)
     for act in (getattr(member, "act", None), getattr(member, "get_action", None)):
         if callable(act):
-            return Scripted(partial(_acted, act))
+            return Scripted(partial(_act, act))
     if callable(member) and not isinstance(member, type):
         return Scripted(member)
     raise ApilError(
         f"{str(member)[:60]!r} cannot teach: give a callable (observation, rng) -> action, something with predict, act "
         f"or get_action, a Demonstrations, a Drift, or one of {', '.join(MEMBERS)}."
     )
+
+
+def _act(act: Callable[[Any], Any], observation: Any, rng: np.random.Generator) -> Any:
+    """Without the generator: an agent that samples fails `check_teacher`."""
+    return act(observation)
 
 
 def flat(observation: Any) -> NDArray[np.float64]:

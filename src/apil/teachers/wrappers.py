@@ -74,8 +74,7 @@ class SameMembers:
 class NoisyDistance(SameMembers):
     """Tells max(0, d * max(0, 1 + noise * N(0, 1)) + bias), rounded to multiples of `quantum`, or no distance at all.
 
-    Every distance has noise of its own, the final one included. The order is noise, bias, rounding. Actions and
-    identities are those of the teacher inside, to the bit.
+    Every distance has noise of its own, the final one included. Actions and identities stay as they are, to the bit.
     """
 
     noise: Distance = 0.0
@@ -111,7 +110,7 @@ class NoisyDistance(SameMembers):
 class NoisyIdentity(SameMembers):
     """Tells a wrong identity in part of the answers: with probability `rate` one of the others, each equally likely.
 
-    The action and the distance are those of whoever answered. An answer is billed to the identity that was told.
+    Actions and distances stay as they are. An answer is billed to the identity that was told.
     """
 
     rate: Probability

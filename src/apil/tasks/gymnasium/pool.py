@@ -94,8 +94,6 @@ class InProcesses:
     """The same with each in a process of its own, by `gymnasium.vector.AsyncVectorEnv`."""
 
     clock = 0
-    seen: Any
-    records: NDArray[np.float32]
 
     def __init__(self, make: Callable[[], Episode], count: int) -> None:
         # The episodes never report an end, so none would be reset; DISABLED says so.
