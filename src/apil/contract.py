@@ -50,9 +50,8 @@ class Problems:
 
 @contextmanager
 def problems_of(part: str, remedy: str) -> Iterator[Problems]:
-    """For a check of `part`, whose code runs inside: raises one error that lists what is wrong.
-
-    Drawing from the generators that all code shares is a problem too; `remedy` says what to use instead.
+    """For a check of `part`, whose code runs inside: raises one error that lists what is wrong. Draws from global
+    random state are wrong too; `remedy` says what to use instead.
     """
     problems, before = Problems(), global_random_state()
     with suppress(GivenUp):

@@ -22,8 +22,6 @@ from typing import Any
 from apil.errors import ApilError, in_one_line, unknown_name
 
 PLUGINS = "APIL_PLUGINS"
-"""The environment variable that names modules to import, which register their parts."""
-
 Target = str | Callable[..., Any]
 
 
@@ -55,9 +53,8 @@ class Registry:
         if not name or any(mark in name for mark in "+,= \t\n"):
             raise ApilError(f"The {self.kind} name '{name}' cannot be typed: use letters, digits, '-' and '_'.")
         if not callable(target) and not (isinstance(target, str) and target.count(":") == 1):
-            raise ApilError(
-                f"The {self.kind} '{name}' is registered with {target!r:.60}: give a factory, or 'module:attribute'."
-            )
+            part = f"The {self.kind} '{name}' is registered with {target!r:.60}"
+            raise ApilError(f"{part}: give a factory, or 'module:attribute'.")
         if name in self._entries and _place(self._entries[name].target) != _place(target):
             raise ApilError(f"The {self.kind} '{name}' is registered already: choose another name.")
         self._entries[name] = Entry(name, summary, target, own, traits)

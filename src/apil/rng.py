@@ -39,10 +39,9 @@ def stream_key(seed: int, stream: str) -> int:
 
 
 class Draws:
-    """Random numbers of one stream for every run of a stack, at one iteration.
+    """Random numbers of one stream for every run of a stack, at one iteration; the runs lead every result.
 
-    Each call takes the next numbers of the stream. The leading axis of every result is the run; what a run gets
-    depends on its own seed and on the shapes asked for before, never on the other runs.
+    Each call takes the next numbers. They depend on the run's seed and the shapes drawn before, never on other runs.
     """
 
     def __init__(self, keys: NDArray[np.uint64], iteration: int, time: float | None = None) -> None:

@@ -15,7 +15,7 @@ from apil.learning.group import Group, Groups, take
 from apil.rng import Streams
 from apil.tasks.check import EPISODES, SEEDS, random_action
 from apil.tasks.protocol import Task
-from apil.teachers.protocol import Session, Teacher, costs_of, may_miss_distances, told_end
+from apil.teachers.protocol import Session, Teacher, costs_of
 from apil.types import Answer, Observation, Reference
 
 
@@ -33,7 +33,9 @@ class _Once:
     def __init__(self, inner: Session) -> None:
         self._inner = inner
         self._outcomes: dict[int, Answer | Exception] = {}
-        self.missing_distances = may_miss_distances(inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """The answer of the teacher, or what it raised."""
@@ -46,10 +48,6 @@ class _Once:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
-
-    def final(self, distance: Tensor) -> Tensor:
-        """As the teacher tells it."""
-        return told_end(self._inner, distance)
 
 
 def check_teacher(teacher: Teacher, task: Task[Any]) -> None:
@@ -138,7 +136,7 @@ def _lesson(
 
 
 def _answered(problems: Problems, group: Group[Session], task: Task[Any], state: Any, asked: Tensor, t: int) -> Answer:
-    """The answers of a step; what is wrong with them is noted, and they count as not given."""
+    """The answers of a step; what is wrong with them is noted, and those answers count as not given."""
     seen, reference = task.observe(state), task.reference(state)
     try:
         return Guard(box=task.box).answers(Groups([group]), seen, reference, asked, t)

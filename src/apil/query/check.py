@@ -24,14 +24,10 @@ def check_query_policy(
 ) -> None:
     """Tries a query policy on made-up beliefs and episodes; raises `ApilError` with the first thing that is wrong.
 
-    Args:
-        factory: what would be registered, `factory(setup, **options)`, or a registered name.
-        threshold: of the made-up runs.
-        budget: the same; if given it takes the place of the threshold.
-
-    Checked are the form of the policy and its session, shape and type of its decisions, that they depend on the belief
-    and the luck alone (not on global random state, the calls before, or the other runs of a stack) and that its loss is
-    finite and has gradients.
+    `factory` is what would be registered, `factory(setup, **options)`, or a registered name. The made-up runs have the
+    threshold, or the budget if there is one. Checked are the form of the policy and its session, shape and type of its
+    decisions, that they depend on the belief and the luck alone (not on global random state, the calls before, or the
+    other runs of a stack) and that its loss is finite and has gradients.
     """
     made = QUERY_POLICIES.load(factory) if isinstance(factory, str) else factory
     name = factory if isinstance(factory, str) else getattr(factory, "__name__", type(factory).__name__)
@@ -110,7 +106,7 @@ def _check_decision(decision: Any, t: int) -> None:
 def _check_learning(policy: QueryPolicy) -> None:
     for value in policy.parameters.values():
         value.requires_grad_(True)
-    found: Any = policy.loss(_episodes(_RUNS))
+    found: Any = policy.loss(_episodes())
     if found is None:
         missing = "it has parameters, but loss returned None: return a QueryLoss, or have no parameters"
         _require(not policy.parameters, missing)
@@ -171,14 +167,9 @@ def _shown(value: Any) -> str:
 
 
 def _setup(runs: int, threshold: float, budget: float | None) -> QuerySetup:
-    return QuerySetup(
-        streams=Streams(range(runs)),
-        state_size=_STATE,
-        actions=_ACTIONS,
-        horizon=_HORIZON,
-        thresholds=torch.full((runs,), threshold if budget is None else math.nan),
-        budgets=None if budget is None else torch.full((runs,), budget),
-    )
+    thresholds = torch.full((runs,), threshold if budget is None else math.nan)
+    budgets = None if budget is None else torch.full((runs,), budget)
+    return QuerySetup(Streams(range(runs)), _STATE, _ACTIONS, _HORIZON, thresholds, budgets=budgets)
 
 
 def _draw(runs: int, stream: str, *shape: int) -> Tensor:
@@ -187,15 +178,10 @@ def _draw(runs: int, stream: str, *shape: int) -> Tensor:
 
 def _belief(runs: int, t: int) -> Belief:
     of_model = (3 * _draw(runs, f"policy{t}", _EPISODES, _MODELS, _ACTIONS)).softmax(-1)
-    parts = _draw(runs, f"parts{t}", 5, _EPISODES).unbind(1)
-    return Belief(
-        state=_draw(runs, f"state{t}", _EPISODES, _STATE),
-        mean=of_model.mean(2),
-        identity=_draw(runs, f"identity{t}", _EPISODES, _TEACHERS).softmax(-1),
-        uncertainty=Uncertainty(*parts),
-        remaining=_HORIZON - t,
-        of_model=of_model,
-    )
+    uncertainty = Uncertainty(*_draw(runs, f"parts{t}", 5, _EPISODES).unbind(1))
+    identity = _draw(runs, f"identity{t}", _EPISODES, _TEACHERS).softmax(-1)
+    state = _draw(runs, f"state{t}", _EPISODES, _STATE)
+    return Belief(state, of_model.mean(2), identity, uncertainty, _HORIZON - t, of_model=of_model)
 
 
 def _answer(runs: int, t: int) -> Answer:
@@ -203,19 +189,19 @@ def _answer(runs: int, t: int) -> Answer:
     return Answer(action, 5 * _draw(runs, f"distance{t}", _EPISODES), torch.zeros_like(action))
 
 
-def _episodes(runs: int) -> Episodes:
+def _episodes() -> Episodes:
     """Some steps asked, some not; one run with no answers at all."""
 
     def draw(name: str, *shape: int) -> Tensor:
-        return _draw(runs, name, _EPISODES, _HORIZON, *shape)
+        return _draw(_RUNS, name, _EPISODES, _HORIZON, *shape)
 
     state, action, final = draw("state", _STATE), (draw("action") * _ACTIONS).long(), 3 * draw("final")[..., 0]
     asked = draw("asked") < 0.5
-    asked[-1] = runs == 1
+    asked[-1] = False
     return Episodes(
         features=state,
         state=state,
-        valid_actions=torch.ones(runs, _EPISODES, _HORIZON, _ACTIONS, dtype=torch.bool),
+        valid_actions=torch.ones(_RUNS, _EPISODES, _HORIZON, _ACTIONS, dtype=torch.bool),
         mean=(3 * draw("mean", _ACTIONS)).softmax(-1),
         identity_belief=draw("identity", _TEACHERS).softmax(-1),
         asked=asked,

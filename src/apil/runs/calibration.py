@@ -24,21 +24,17 @@ def load_calibration(path: Path | None) -> Calibration:
     if path is None:
         return shipped
     own = read_json(path)
-    _check(own, path)
-    return {task: {**shipped.get(task, {}), **own.get(task, {})} for task in {**shipped, **own}}
-
-
-def _check(values: Any, path: Path) -> None:
     try:
-        entries = [entry for queries in values.values() for entry in queries.values()]
+        entries = [entry for queries in own.values() for entry in queries.values()]
         good = all(math.isfinite(e["threshold"]) and e["threshold"] >= 0 and isinstance(e["how"], str) for e in entries)
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, OverflowError):
         good = False
     if not good:
         raise ApilError(
             f'{path} is not a calibration: expected {{task: {{query: {{"threshold": number, "how": text}}}}}}; '
             "make one with `apil calibrate`."
         )
+    return {task: {**shipped.get(task, {}), **own.get(task, {})} for task in {**shipped, **own}}
 
 
 def threshold_of(calibration: Calibration, task: str, query: str) -> float | None:

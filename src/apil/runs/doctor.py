@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,9 +39,7 @@ class Finding:
 
 def examine(folder: Path) -> Iterator[Finding]:
     """Looks at everything, one finding at a time; `folder` is where runs would be written."""
-    version = sys.version.split()[0]
-    python = sys.version_info >= (3, 11)
-    yield Finding("Python", python, version if python else f"{version}: install Python 3.11 or later")
+    yield Finding("Python", True, platform.python_version())  # the installer refuses one that is too old
     for name in _NEEDED:
         yield _package(name, f"missing: pip install -c constraints.txt {name}")
     yield _try("a tiny training", _train)

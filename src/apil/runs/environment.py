@@ -45,14 +45,10 @@ def _commit() -> str | None:
     return found.stdout.strip() or None
 
 
-SOFTWARE = ("code", "torch", "numpy", "python", "processor")
-"""What may change the bytes of a run."""
-
-
 def changed_software(before: Any, now: dict[str, Any]) -> str:
-    """What differs between two records of `environment`, in words; empty if nothing that matters does."""
+    """What differs between two records of `environment` and may change the bytes of a run, in words; else empty."""
     before = before if isinstance(before, dict) else {}
-    changed = [name for name in SOFTWARE if before.get(name) != now[name]]
+    changed = [name for name in ("code", "torch", "numpy", "python", "processor") if before.get(name) != now[name]]
     return ", ".join(f"{name} {before.get(name)} -> {now[name]}" for name in changed)
 
 

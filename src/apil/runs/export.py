@@ -32,12 +32,9 @@ def export_episodes(
 ) -> Path:
     """Writes `episodes` episodes of a stack of one, with help where its query policy asks for it; returns the folder.
 
-    `where` is a dataset id ('maze/apil-v0') or a folder; see `apil.teachers.minari.dataset_folder`. `about` goes into
-    the dataset's metadata.
-
+    `where` is a dataset id ('maze/apil-v0') or a folder; see `dataset_folder`. `about` goes into the metadata.
     Observations and actions are those of the environment, or state vectors and action numbers in a built-in task. The
-    reward is 1 at the end of an episode that reached the goal, else 0. Everything else is in `infos`: see
-    `apil.teachers.minari.RecordedEpisode`.
+    reward is 1 at the end of an episode that reached the goal, else 0. The rest is in `infos`: see `RecordedEpisode`.
     """
     folder = dataset_folder(where)
     if folder.exists() and any(folder.iterdir()):

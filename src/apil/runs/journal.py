@@ -51,16 +51,11 @@ class Journal:
             raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
         self._path, self._bytes = path, prefix.bytes
         self._digest, self.rest = hashlib.sha256(memoryview(content)[: prefix.bytes]), content[prefix.bytes :]
-        if len(content) < prefix.bytes:
-            raise ChangedRowsError(
-                f"{path} lacks rows that the checkpoint builds on ({len(content)} of {prefix.bytes} bytes): "
-                "restore it or train anew."
-            )
         if self._digest.hexdigest() != prefix.sha256:
-            raise ChangedRowsError(
-                f"{path} was changed: its first {prefix.bytes} bytes are not those that the checkpoint builds on; "
-                "restore it or train anew."
-            )
+            lacks = f"lacks rows that the checkpoint builds on ({len(content)} of {prefix.bytes} bytes)"
+            changed = f"was changed: its first {prefix.bytes} bytes are not those that the checkpoint builds on"
+            why = lacks if len(content) < prefix.bytes else changed
+            raise ChangedRowsError(f"{path} {why}; restore it or train anew.")
         self._file = -1
         self._sync_at = 0.0
 

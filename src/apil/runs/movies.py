@@ -16,6 +16,10 @@ _COLOURS = {".": "#f4f4f4", "#": "#4d4d4d", "G": "#f0c808", "A": "#0072b2", "o":
 _ASKING = "#d55e00"
 
 
+_TRIED = 20
+"""Episodes that are looked through for some with questions."""
+
+
 @dataclass(frozen=True)
 class Frame:
     """One step of an episode."""
@@ -26,10 +30,6 @@ class Frame:
     asked: bool
     caption: str
     """Who acted, and how."""
-
-
-_TRIED = 20
-"""Episodes that are looked through for some with questions."""
 
 
 def frames(agents: Agents, episodes: int, first: int | None = None) -> list[Frame]:
@@ -67,27 +67,22 @@ def _episode(agents: Agents, episode: int) -> list[Frame]:
 
 
 def _caption(step: Step, members: list[str], names: tuple[str, ...]) -> str:
-    did, chance = _deed(step, names)
+    """Who acted, what was done, and what the agent thinks of it."""
+    action, mean = step.action[0, 0], step.belief.mean[0, 0]
+    if step.belief.drawn is None:
+        did, chance = names[int(action)], f"chance {float(mean[int(action)]):.2f}"
+    else:
+        numbers, spread = (", ".join(f"{n:.2f}" for n in part.tolist()) for part in (action, mean[len(action) :]))
+        did, chance = f"[{numbers}]", f"deviation [{spread}], scaled"
     if not bool(step.asked[0, 0]):
         return f"agent: {did} (its {chance})"
     identity, distance = int(step.answer.identity[0, 0]), float(step.answer.distance[0, 0])
     return f"asked; teacher {identity} ({members[identity]}): {did}, {distance:g} to go (agent's {chance})"
 
 
-def _deed(step: Step, names: tuple[str, ...]) -> tuple[str, str]:
-    """The executed action, and what the agent thinks of it."""
-    action, mean = step.action[0, 0], step.belief.mean[0, 0]
-    if step.belief.drawn is None:
-        return names[int(action)], f"chance {float(mean[int(action)]):.2f}"
-    numbers = ", ".join(f"{value:.2f}" for value in action.tolist())
-    spread = ", ".join(f"{value:.2f}" for value in mean[len(action) :].tolist())
-    return f"[{numbers}]", f"deviation [{spread}], scaled"
-
-
 def save_movie(shown: list[Frame], path: Path) -> None:
     """Writes the frames as a GIF or, where ffmpeg is installed, as an MP4."""
-    from matplotlib.animation import FFMpegWriter, PillowWriter, writers
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.animation import writers
     from matplotlib.figure import Figure
 
     kind = path.suffix.lower()
@@ -98,9 +93,8 @@ def save_movie(shown: list[Frame], path: Path) -> None:
     if not path.parent.is_dir():
         raise ApilError(f"The folder {path.parent} does not exist: create it, or choose another --out.")
     figure = Figure(figsize=(4.4, 4.8), layout="constrained")
-    FigureCanvasAgg(figure)
     panel = figure.add_subplot()
-    writer = PillowWriter(fps=2) if kind == ".gif" else FFMpegWriter(fps=2)
+    writer = writers["pillow" if kind == ".gif" else "ffmpeg"](fps=2)
     try:
         with writer.saving(figure, str(path), dpi=100):
             for frame in shown:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from apil.registry import Registry
@@ -43,7 +44,5 @@ TASKS.register(
 def __getattr__(name: str) -> Any:
     """`from_gymnasium` is imported when it is used: the names of tasks must be known without torch."""
     if name == "from_gymnasium":
-        from apil.tasks.gymnasium import from_gymnasium
-
-        return from_gymnasium
+        return importlib.import_module("apil.tasks.gymnasium").from_gymnasium
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -69,10 +69,8 @@ def _check_walks(task: Task[Any], problems: Problems) -> None:
     _, alone = _walk(task, problems, SEEDS[1:], [action[1:] for action in actions])
     for t, (one, two, single) in enumerate(zip(first, again, alone, strict=True)):
         where = f"step {t}" if t else "reset"
-        problems.require(
-            one.equals(two), f"{where} is not the same with the same draws and actions: all chance is in the draws"
-        )
-        second = _View(*[part[1:] for part in one])
+        repeated, second = one.equals(two), _View(*[part[1:] for part in one])
+        problems.require(repeated, f"{where} is not the same with the same draws and actions: use no other chance")
         problems.require(second.equals(single), f"{where} of a run is not the same alone as beside another run")
 
 
@@ -169,17 +167,14 @@ def _check_reference(task: Task[Any], problems: Problems, state: Any, view: _Vie
         return
     same = torch.equal(reference.distance, view.distance)
     problems.expect(same, f"reference: distance at step {t} is not that of distance()")
-    if known:
-        _check_reference_actions(problems, reference, view, t)
-
-
-def _check_reference_actions(problems: Problems, reference: Reference, view: _View, t: int) -> None:
-    actions, count = reference.actions.shape[-1], reference.count
-    outside = ~view.done & ((count < 1) | (count > actions))
-    if not problems.expect(not outside.any(), f"reference: count at step {t} is outside of 1 to {actions}"):
+    if not known:
         return
-    used = (torch.arange(actions) < count.unsqueeze(-1)) & ~view.done.unsqueeze(-1)
-    inside = reference.actions.clamp(0, actions - 1)
+    count, live = reference.count, ~view.done
+    counted = ((count >= 1) & (count <= task.actions))[live].all()
+    if not problems.expect(counted, f"reference: count at step {t} is outside of 1 to {task.actions}"):
+        return
+    used = (torch.arange(task.actions) < count.unsqueeze(-1)) & live.unsqueeze(-1)
+    inside = reference.actions.clamp(0, task.actions - 1)
     invalid = used & ((inside != reference.actions) | ~view.valid.gather(-1, inside))
     problems.expect(not invalid.any(), f"reference: actions at step {t} include one that is not valid there")
     times = torch.zeros_like(inside).scatter_add_(-1, inside, used.long())

@@ -29,9 +29,8 @@ class MazeState:
 class Maze:
     """A fixed maze (walls from a seed), a random start and another random goal each episode, 20 steps.
 
-    The state vector marks the agent's cell, row and column, the goal's, and the rows and columns between them. It says
-    each thing more than once, since dropout hides a fifth of it. The walls are the same in every episode and must be
-    learned. A move into a wall is masked. An episode stops at the goal.
+    The state vector marks the agent's cell, row and column, the goal's, and the rows and columns between them: dropout
+    hides a fifth of it. The walls are not in it. A move into a wall is masked. An episode stops at the goal.
     """
 
     name = "maze"

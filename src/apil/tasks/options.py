@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resolved:
-    """The options of a task with every open one filled in."""
+    """The options of a task with every open one filled in, as they are saved with a run."""
 
     options: Mapping[str, Option]
-    """As they are saved with a run."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of a run that go with them unless others are given."""
     notice: str = ""

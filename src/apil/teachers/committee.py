@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -19,8 +19,8 @@ from apil.types import Answer, Observation, Reference
 
 Selection = Literal["episode", "query"]
 Share = Callable[[Tensor], Tensor]
-"""u -> a number from 0 to below 1 that says how far down the ordered reference actions a member picks: of n actions the
-one at floor(share * n). u is uniform in (0, 1), of any shape."""
+"""u, uniform in (0, 1), of any shape -> from 0 to below 1: of n ordered reference actions a member picks the one at
+floor(share * n)."""
 
 MEMBERS: dict[str, Share] = {
     "first": torch.zeros_like,
@@ -51,12 +51,11 @@ class Committee:
         for weight in self.weights:
             if not 0 <= weight < math.inf:
                 raise ApilError(f"Weight {weight:g} of the committee is not a probability: give numbers from 0 to 1.")
-        if abs(sum(self.weights) - 1.0) > 1e-6:
-            raise ApilError(
-                f"The committee's weights {list(self.weights)} sum to {sum(self.weights):g}: they must sum to 1."
-            )
-        if self.selection not in ("episode", "query"):
-            raise unknown_name("selection rule", self.selection, ("episode", "query"))
+        total = sum(self.weights)
+        if abs(total - 1.0) > 1e-6:
+            raise ApilError(f"The committee's weights {list(self.weights)} sum to {total:g}: they must sum to 1.")
+        if self.selection not in get_args(Selection):
+            raise unknown_name("selection rule", self.selection, get_args(Selection))
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> CommitteeSession:
         """Draws who will answer, and how, for the whole batch."""
@@ -101,9 +100,7 @@ class CommitteeSession:
 def picked(reference: Reference, share: Tensor) -> Tensor:
     """[runs, episodes] long: the reference actions that are `share` [runs, episodes] of the way down their order."""
     if not reference.actions.shape[-1]:
-        raise MemberError(
-            "picks among the reference actions of a task, and this one knows none: give it teachers of its own"
-        )
+        raise MemberError("picks among a task's reference actions, and this one knows none: give other teachers")
     position = (share * reference.count).long()
     return reference.actions.gather(-1, position.unsqueeze(-1)).squeeze(-1)
 
@@ -143,8 +140,7 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
     if isinstance(base, Committee):
         return Committee(base.members, tuple(weights or base.weights), selection or base.selection)
     if not weights and selection is None:
-        found: Teacher = base
-        return found
+        return cast(Teacher, base)
     if not hasattr(base, "reweighted"):
         raise ApilError(f"Teacher '{spec}' chooses who answers by itself: leave weights and selection out.")
     changed: Teacher = base.reweighted(weights or None, selection)

@@ -56,15 +56,14 @@ def require_minari() -> Any:
 
 
 def dataset_folder(where: str | Path) -> Path:
-    """The folder of a dataset: an id ends in a version ('maze/apil-v0') and lives under MINARI_DATASETS_PATH (else
-    ~/.minari/datasets); anything else, and whatever begins with '/' or '.', is a folder itself.
+    """The folder of a dataset: an id ends in a version ('maze/apil-v0') and lives where Minari keeps its datasets;
+    anything else, and whatever begins with '/', '.' or '~', is a folder itself.
     """
     require_minari()
     from minari.storage import get_dataset_path
 
-    text = str(where)
-    is_id = re.search(r"-v\d+$", text) is not None and not text.startswith(("/", ".", "~"))
-    return Path(get_dataset_path(text)) if is_id and isinstance(where, str) else Path(where).expanduser()
+    is_id = isinstance(where, str) and re.match(r"[^/.~].*-v\d+$", where)
+    return Path(get_dataset_path(str(where)) if is_id else where).expanduser()
 
 
 def open_dataset(where: str | Path) -> Any:
@@ -81,25 +80,19 @@ def open_dataset(where: str | Path) -> Any:
 
 def members(where: str | Path) -> tuple[str, ...]:
     """The names of the teachers in a dataset that apil exported."""
-    told = open_dataset(where).storage.metadata.get("apil")
-    if told is None:
-        raise ApilError(f"The dataset {where} was not exported by apil: it does not say who taught.")
-    return tuple(json.loads(told)["members"])
+    about = open_dataset(where).storage.metadata.get("apil")
+    if about is None:
+        raise ApilError(f"The dataset {where} was not exported by apil: it does not say who taught and who asked.")
+    return tuple(json.loads(about)["members"])
 
 
 def read_episodes(where: str | Path) -> Iterator[RecordedEpisode]:
     """The episodes of a dataset that apil exported, in their order."""
+    members(where)  # refuses what somebody else exported
     for episode in open_dataset(where).iterate_episodes():
-        infos = episode.infos or {}
-        if any(name not in infos for name in STEPWISE):
-            raise ApilError(f"The dataset {where} was not exported by apil: it does not say who acted and who asked.")
-        yield RecordedEpisode(
-            episode.observations,
-            episode.actions,
-            **{name: infos[name] for name in STEPWISE},
-            success=bool(episode.rewards[-1] > 0),
-            final_distance=float(infos["final_distance"]),
-        )
+        stepwise = {name: episode.infos[name] for name in STEPWISE}
+        success, end = bool(episode.rewards[-1] > 0), float(episode.infos["final_distance"])
+        yield RecordedEpisode(episode.observations, episode.actions, **stepwise, success=success, final_distance=end)
 
 
 def load_demonstrations(

@@ -129,7 +129,7 @@ class Predicting:
     """A policy with `predict(observation, deterministic=...) -> (action, state)`, as Stable-Baselines3 has them.
 
     One that samples (`deterministic=False`) draws from torch's generator, which is seeded for each question and put
-    back. Policies with a memory are not served: they would have to see every step, and are shown only those asked.
+    back. A policy with a memory would miss the steps that are not asked.
     """
 
     policy: Any
@@ -149,11 +149,7 @@ class Predicting:
 
 @dataclass(frozen=True)
 class Drift:
-    """A member that changes: acts like `before`, later like `after`.
-
-    It depends on the iteration alone, so that a resumed run finds the same teacher. When a trained agent is measured,
-    the time is infinite.
-    """
+    """A member that changes with the iteration: acts like `before`, later like `after`."""
 
     before: Any
     after: Any
@@ -179,20 +175,16 @@ class Drift:
 class Demonstrations:
     """Answers with the action of the nearest demonstrated state, among those whose action can be taken here.
 
-    Nearness is the Euclidean distance between flattened observations. Of several equally near ones any is taken with
-    equal chance, so a state that was demonstrated with different actions is answered with them as often as they were
-    shown. Farther than `within` there is no answer; with `within=0` only demonstrated states are answered.
-
-    The distance d(s) is the task's, not a part of the demonstrations.
+    Nearness is the Euclidean distance between flattened observations; of several equally near ones any is taken with
+    equal chance. Farther than `within` there is no answer; with `within=0` only demonstrated states are answered. The
+    distance d(s) is the task's, not a part of the demonstrations.
     """
 
     def __init__(self, observations: Sequence[Any], actions: Sequence[Any], within: float = math.inf) -> None:
         """`observations` and `actions` as the environment has them (state vectors in a built-in task), one a step."""
         if len(observations) != len(actions) or len(actions) == 0:
-            raise ApilError(
-                f"{len(observations)} observations and {len(actions)} actions are no demonstrations: give as many of "
-                "both, at least one."
-            )
+            count = f"{len(observations)} observations and {len(actions)} actions"
+            raise ApilError(f"{count} are no demonstrations: give as many of both, at least one.")
         if not within >= 0:
             raise ApilError(f"within is {within:g}: give a distance between observations from 0 up.")
         self.within = within
@@ -209,11 +201,9 @@ class Demonstrations:
     def _lookup(self, question: Question, run: int, episode: int) -> Any:
         """The demonstrated action, as the environment has it; None where there is none near enough."""
         assert self._actions is not None
-        here = flat(question.seen(run, episode))
-        if here.shape != self._states.shape[1:]:
-            raise ApilError(
-                f"was shown with observations of {self._states.shape[1]} numbers, and this task shows {len(here)}"
-            )
+        here, width = flat(question.seen(run, episode)), self._states.shape[1]
+        if len(here) != width:
+            raise ApilError(f"was shown with observations of {width} numbers, and this task shows {len(here)}")
         far = np.sqrt(np.square(self._states - here).sum(-1))
         if not self._actions.is_floating_point():
             valid = question.observation.valid[run, episode].numpy()
@@ -237,11 +227,6 @@ def joined(replies: Sequence[Reply], who: Tensor) -> Reply:
     return Reply(action, given)
 
 
-def _acted(act: Callable[[Any], Any], observation: Any, rng: np.random.Generator) -> Any:
-    """An agent with a method of one argument is handed no generator: one that samples fails `check_teacher`."""
-    return act(observation)
-
-
 def as_policy(member: Any) -> Policy:
     """How `member` answers: a simulated rule by name, a policy with `predict`, an agent with `act` or `get_action`, a
     callable `(observation, rng) -> action`, or what is a `Policy` already.
@@ -254,13 +239,18 @@ def as_policy(member: Any) -> Policy:
         return Predicting(member)
     for act in (getattr(member, "act", None), getattr(member, "get_action", None)):
         if callable(act):
-            return Scripted(partial(_acted, act))
+            return Scripted(partial(_act, act))
     if callable(member) and not isinstance(member, type):
         return Scripted(member)
     raise ApilError(
         f"{str(member)[:60]!r} cannot teach: give a callable (observation, rng) -> action, something with predict, act "
         f"or get_action, a Demonstrations, a Drift, or one of {', '.join(MEMBERS)}."
     )
+
+
+def _act(act: Callable[[Any], Any], observation: Any, rng: np.random.Generator) -> Any:
+    """Without the generator: an agent that samples fails `check_teacher`."""
+    return act(observation)
 
 
 def flat(observation: Any) -> NDArray[np.float64]:

@@ -59,9 +59,8 @@ class Team:
     """A committee of any members.
 
     Who is to answer is drawn by the weights or goes round (`turn`), for a whole episode or for each query
-    (`selection`). Who is away (`absence`: for a whole episode or for a query) does not answer: somebody who is there
-    does instead, drawn by the weights or next in turn (`substitute`), or nobody. If all are away the question stays
-    unanswered.
+    (`selection`). For one who is away (`absence`: for a whole episode or for a query) another answers who is there,
+    drawn by the weights or next in turn (`substitute`), or nobody. If all are away there is no answer.
     """
 
     def __init__(
@@ -78,11 +77,8 @@ class Team:
             members = [Member(name, policy) for name, policy in members.items()]
         if not members:
             raise ApilError("A team needs at least one member.")
-        for member in members:
-            if not isinstance(member, Member):
-                raise ApilError(
-                    f"{str(member)[:60]!r} has no name: give a dict of names and scripts, or Member records."
-                )
+        for odd in [str(member)[:60] for member in members if not isinstance(member, Member)]:
+            raise ApilError(f"{odd!r} has no name: give a dict of names and scripts, or Member records.")
         for name, value, known in (
             ("selection rule", selection, get_args(Selection)),
             ("turn", turn, get_args(Turn)),

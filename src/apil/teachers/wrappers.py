@@ -74,8 +74,7 @@ class SameMembers:
 class NoisyDistance(SameMembers):
     """Tells max(0, d * max(0, 1 + noise * N(0, 1)) + bias), rounded to multiples of `quantum`, or no distance at all.
 
-    Every distance has noise of its own, the final one included. The order is noise, bias, rounding. Actions and
-    identities are those of the teacher inside, to the bit.
+    Every distance has noise of its own, the final one included. Actions and identities stay as they are, to the bit.
     """
 
     noise: Distance = 0.0
@@ -101,19 +100,17 @@ class NoisyDistance(SameMembers):
             # An infinite distance times 0 is still no way to the goal.
             return torch.where(gone[:, t], torch.nan, torch.where(distance.isinf(), distance, noisy))
 
-        return LyingSession(
-            inner,
-            lambda answer, t: replace(answer, distance=told(answer.distance, t)),
-            lambda distance: told(distance, -1),
-            self.missing > 0,
-        )
+        def change(answer: Answer, t: int) -> Answer:
+            return replace(answer, distance=told(answer.distance, t))
+
+        return LyingSession(inner, change, lambda distance: told(distance, -1), self.missing > 0)
 
 
 @record
 class NoisyIdentity(SameMembers):
     """Tells a wrong identity in part of the answers: with probability `rate` one of the others, each equally likely.
 
-    The action and the distance are those of whoever answered. An answer is billed to the identity that was told.
+    Actions and distances stay as they are. An answer is billed to the identity that was told.
     """
 
     rate: Probability
@@ -125,9 +122,7 @@ class NoisyIdentity(SameMembers):
         wrong = draws.uniform(horizon, episodes) < self.rate
         # [runs, T, episodes]: how far round the circle of members the identity told is; 0 is right.
         jump = torch.where(wrong, 1 + (draws.uniform(horizon, episodes) * (teachers - 1)).long(), 0)
-        return LyingSession(
-            inner, lambda answer, t: replace(answer, identity=(answer.identity + jump[:, t]) % teachers)
-        )
+        return LyingSession(inner, lambda said, t: replace(said, identity=(said.identity + jump[:, t]) % teachers))
 
 
 @record

@@ -26,7 +26,13 @@ class Actions:
             self._start = int(space.start)
         elif isinstance(space, spaces.Box) and space.shape and np.issubdtype(space.dtype, np.floating):
             self.count = int(np.prod(space.shape))
-            self.box = _box(space, owner)
+            low, high = (torch.from_numpy(np.asarray(bound, np.float32).flatten()) for bound in (space.low, space.high))
+            if not bool((low.isfinite() & high.isfinite() & (low < high)).all()):
+                raise ApilError(
+                    f"The action space {space} of the environment '{owner}' has no finite range in every place: give "
+                    "it one, for example with gymnasium.wrappers.TransformAction."
+                )
+            self.box = ActionBox(low, high)
         else:
             raise ApilError(
                 f"The environment '{owner}' has the action space {space}: known are Discrete and Box of floats; wrap "
@@ -61,13 +67,3 @@ class Actions:
             return torch.tensor(int(element) - self._start)
         flat = torch.from_numpy(np.asarray(element, dtype=np.float32).flatten())
         return flat.clamp(self.box.low, self.box.high)
-
-
-def _box(space: spaces.Box, owner: str) -> ActionBox:
-    low, high = (torch.from_numpy(np.asarray(bound, np.float32).flatten()) for bound in (space.low, space.high))
-    if not bool((low.isfinite() & high.isfinite() & (low < high)).all()):
-        raise ApilError(
-            f"The action space {space} of the environment '{owner}' has no finite range in every place: give it one, "
-            "for example with gymnasium.wrappers.TransformAction."
-        )
-    return ActionBox(low, high)

@@ -75,12 +75,11 @@ def state_encoder(encoder: Encoder, layout: Layout) -> Callable[[], nn.Module] |
         encoder = "learned" if any(field.kind == "image" for field in layout.fields) else "raw"
     if encoder == "raw":
         return None
-    if encoder == "learned":
-        return lambda: FromFeatures(layout, PartsEncoder(layout))
-    if isinstance(encoder, nn.Module):
-        return lambda: FromFeatures(layout, copy.deepcopy(encoder))
-    if callable(encoder):
-        return lambda: FromFeatures(layout, encoder(layout))
+    own = PartsEncoder if encoder == "learned" else encoder
+    if isinstance(own, nn.Module):
+        return lambda: FromFeatures(layout, copy.deepcopy(own))
+    if callable(own):
+        return lambda: FromFeatures(layout, own(layout))
     raise ApilError(
         f"encoder is {encoder!r}: give auto, raw, learned, a torch.nn.Module, or a function of the layout that "
         "makes one."

@@ -18,10 +18,6 @@ from apil.tasks.gymnasium.layout import misfit
 Distance = Callable[["Episode"], float]
 Derived = Literal["success", "steps", "return"]
 ValidActions = Callable[["Episode"], ArrayLike]
-
-_CHECKED = 10
-"""Observations of an environment that are checked in full."""
-_NOTHING: dict[str, Any] = {}
 DISTANCE, DONE, VALID = 0, 1, 2
 """Places in the record of an episode; the valid actions are the last ones."""
 
@@ -50,24 +46,18 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     """[2 + A]: distance, whether it is over, and which actions are valid; may be a row of a larger array."""
 
     def __init__(
-        self,
-        env: gymnasium.Env[Any, Any],
-        *,
-        name: str,
-        distance: Distance,
-        valid_actions: ValidActions | None,
-        actions: int,
+        self, env: gymnasium.Env[Any, Any], name: str, distance: Distance, valid: ValidActions | None, actions: int
     ) -> None:
         """`actions` is the number of discrete ones; 0 where they are continuous."""
         super().__init__(env)
-        self._name, self._distance, self._valid = name, distance, valid_actions
+        self._name, self._distance, self._valid = name, distance, valid
         self._space = env.observation_space
         self._shape = self._space.shape if isinstance(self._space, spaces.Box) else None
         self.record = np.ones(VALID + actions, np.float32)
-        record = spaces.Box(-np.inf, np.inf, self.record.shape, np.float32)
-        self.observation_space = spaces.Tuple((self._space, record))
+        own = spaces.Box(-np.inf, np.inf, self.record.shape, np.float32)
+        self.observation_space = spaces.Tuple((self._space, own))
         self._masked = bool(actions)
-        self._to_check = _CHECKED
+        self._to_check = 10
 
     @property
     def unwrapped(self) -> Any:
@@ -81,13 +71,13 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.terminated = self.truncated = self.over = False
         self.record[DONE] = 0.0
         self._account()
-        return (self.observation, self.record), _NOTHING
+        return (self.observation, self.record), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step of an episode that is going on; one that is over stays where it is."""
         if not self.over:
             self.move(action)
-        return (self.observation, self.record), 0.0, False, False, _NOTHING
+        return (self.observation, self.record), 0.0, False, False, {}
 
     def move(self, action: Any) -> None:
         """One step of an episode that is going on."""
@@ -149,17 +139,15 @@ def success(env: Episode) -> float:
     """0 once the episode has succeeded, else 1: info['is_success'] or info['success'] is true, or it terminated with a
     positive reward. Nothing on the way counts as progress: every step of a failed episode is labelled *query*.
     """
-    info = env.info
-    told = info.get("is_success", info.get("success")) if info else None
+    told = env.info.get("is_success", env.info.get("success"))
     reached = env.terminated and env.reward > 0 if told is None else bool(told)
     return 0.0 if reached else 1.0
 
 
 def steps(env: Episode, horizon: int) -> float:
-    """Steps still to survive; 0 for an episode that lasted to the horizon or was truncated there.
+    """Steps still to survive, for tasks that are about not ending early; 0 for an episode that was truncated.
 
-    For tasks that are about not ending early. It falls by 1 a step whatever the agent does, so early in an episode it
-    tells no good step from a bad one.
+    It falls by 1 a step whatever the agent does, so early in an episode it tells no good step from a bad one.
     """
     return 0.0 if env.truncated and not env.terminated else float(max(0, horizon - env.steps))
 
@@ -167,8 +155,7 @@ def steps(env: Episode, horizon: int) -> float:
 def return_gap(env: Episode, best: float) -> float:
     """What the return so far lacks of the best known one, 0 from there on.
 
-    Rewards that come late make it large until then; where rewards are negative it grows while the agent nears its goal,
-    and no step counts as progress.
+    Rewards that come late make it large until then; negative ones make it grow, and no step counts as progress.
     """
     return max(0.0, best - env.total)
 

@@ -94,8 +94,6 @@ class InProcesses:
     """The same with each in a process of its own, by `gymnasium.vector.AsyncVectorEnv`."""
 
     clock = 0
-    seen: Any
-    records: NDArray[np.float32]
 
     def __init__(self, make: Callable[[], Episode], count: int) -> None:
         # The episodes never report an end, so none would be reset; DISABLED says so.
@@ -167,10 +165,6 @@ class PoolSituations:
     def environment(self, run: int, episode: int) -> Episode:
         """The environment of the episode."""
         return self.now().environment(int(self.places[run, episode]))
-
-    def frame(self, run: int, episode: int) -> Frame:
-        """What the environment of the episode shows."""
-        return self.now().frame(int(self.places[run, episode]))
 
     def action(self, action: Any) -> Tensor:
         """An element of the action space as the learner has it."""

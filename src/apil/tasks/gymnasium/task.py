@@ -28,19 +28,15 @@ MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 
 @dataclass(frozen=True)
 class GymnasiumState:
-    """A token for the state that the environments keep to themselves, with what can be seen of it.
+    """A token for the state that the environments keep to themselves, with what can be seen of it; shapes as in `Task`.
 
-    It cannot be gone back to: only the state after the last step can be stepped, looked at or shown to a teacher.
+    It cannot be returned to: only the state after the last step can be stepped, looked at or shown to a teacher.
     """
 
     features: Tensor
-    """[runs, episodes, F]"""
     valid: Tensor
-    """[runs, episodes, A] bool"""
     distance: Tensor
-    """[runs, episodes] float"""
     done: Tensor
-    """[runs, episodes] bool"""
     situations: PoolSituations
 
 
@@ -48,8 +44,8 @@ class GymnasiumState:
 class GymnasiumTask:
     """A task made of environments; see `from_gymnasium`.
 
-    Every iteration begins with a reset of all environments with seeds drawn from the task's stream, so that a run of
-    deterministic environments can be repeated and resumed exactly.
+    Every iteration resets all environments with seeds from the task's stream, so that a run of deterministic
+    environments can be repeated and resumed exactly.
     """
 
     name: str
@@ -115,7 +111,7 @@ class GymnasiumTask:
 
     def picture(self, state: GymnasiumState, run: int, episode: int) -> Picture:
         """What the environment draws (render_mode 'rgb_array') or writes ('ansi'), else a description."""
-        shown = state.situations.frame(run, episode)
+        shown = state.situations.now().frame(int(state.situations.places[run, episode]))
         if isinstance(shown, str):
             return Picture(text=shown)
         return Picture(text=self.describe(state, run, episode), pixels=shown)
@@ -203,13 +199,8 @@ def from_gymnasium(
     names = [f"{word} {i}" for i in range(actions.count)] if action_names is None else action_names
     if len(names) != actions.count:
         raise ApilError(f"{len(names)} action names for the {actions.count} actions of '{name}': give one for each.")
-    wrap = partial(
-        Episode,
-        name=name,
-        distance=distance if callable(distance) else derived(str(distance), horizon, best_return),
-        valid_actions=valid_actions,
-        actions=actions.count if actions.box is None else 0,
-    )
+    measure = distance if callable(distance) else derived(str(distance), horizon, best_return)
+    discrete = actions.count if actions.box is None else 0
     return GymnasiumTask(
         name=name,
         horizon=horizon,
@@ -219,7 +210,7 @@ def from_gymnasium(
         encoder=state_encoder(copy.deepcopy(encoder) if isinstance(encoder, nn.Module) else encoder, layout),
         layout=layout,
         converter=actions,
-        make=lambda: wrap(make_env()),
+        make=lambda: Episode(make_env(), name, measure, valid_actions, discrete),
         pool=InTurn if vectorise == "sync" else InProcesses,
     )
 
