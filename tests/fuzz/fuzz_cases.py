@@ -26,7 +26,7 @@ from apil.agent.spec import AgentSpec
 from apil.cli import calibrate, evaluate, other, study, train
 from apil.errors import ApilError
 from apil.files import read_json
-from apil.query import QUERY_POLICIES
+from apil.query import QUERY_POLICIES, needs_threshold, takes_budget
 from apil.r2r.options import InstructionSizes
 from apil.runs.checkpoint import save_checkpoint
 from apil.runs.journal import Prefix
@@ -398,12 +398,15 @@ def _study_file(draw: st.DrawFn) -> str:
     queries = draw(st.lists(st.sampled_from(QUERY_POLICIES.names()), min_size=1, max_size=2))
     rules: list[Any] = []
     for query in queries:
-        gate: dict[str, Any] = draw(st.sampled_from([{}, {}, {"threshold": 0.1}, {"budget": 0.5}]))
-        plain: bool = not gate and draw(st.booleans())
-        rules.append(query if plain else draw(_table(Rule, {"query": query, **gate})))
+        gates = [{"threshold": 0.1}] * needs_threshold(query) + [{"budget": 0.5}] * takes_budget(query)
+        rule: dict[str, Any] = {"query": query, **(draw(st.sampled_from(gates)) if gates else {})}
+        if draw(st.booleans()):
+            rule["label"] = draw(st.one_of(st.sampled_from(_TEXTS), st.text(max_size=5)))
+        plain: bool = len(rule) == 1 and draw(st.booleans())
+        rules.append(query if plain else draw(_table(Rule, rule)))
     task = draw(_often(st.just("grid"), _table(TaskEntry, {"name": "maze", "options": {"size": 3, "walls": 0}})))
     shared = {name: int(value) for name, value in TINY.items()}
-    for name in draw(st.lists(st.sampled_from(sorted(LEAVES)), max_size=2)):
+    for name in draw(st.lists(st.sampled_from(sorted(LEAVES)), max_size=1)):
         if draw(st.booleans()):
             shared[name] = draw(_often(values(LEAVES[name].annotation, name in _SLOW), _ODD_TOML))
     members = draw(st.lists(_often(st.sampled_from(["detm", "rand", "first+last"]), _TEACHER), min_size=1, max_size=2))

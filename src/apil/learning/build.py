@@ -23,7 +23,7 @@ from apil.optim import OptimizerFactory, optimizer_factory
 from apil.query import QUERY_POLICIES, default_threshold, needs_threshold, takes_budget
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
-from apil.settings import RunSettings
+from apil.settings import QuerySettings, RunSettings
 from apil.settings.record import arguments_of, described
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
@@ -179,6 +179,15 @@ def require_threshold(task: str, query: str, threshold: float | None, budget: fl
         raise ApilError(f"No threshold is known for '{query}' on '{task}': {find}give {other}.")
 
 
+def check_options(query: QuerySettings) -> None:
+    """Refuses options that a query policy does not have, or that are not of their type."""
+    arguments = arguments_of(QUERY_POLICIES.load(query.name), skip=1)
+    for name in query.options:
+        if name not in described(arguments):
+            raise unknown_name(f"option of the query policy '{query.name}'", name, described(arguments))
+    arguments(**query.options)
+
+
 def _query_kind(config: RunSettings) -> tuple[Any, ...]:
     """Runs of one kind share a query policy."""
     query = config.query
@@ -191,12 +200,7 @@ def _query(task: Task[Any], model: Model, configs: Sequence[RunSettings]) -> Que
     budgets = [config.query.budget for config in configs]
     for threshold, budget in zip(thresholds, budgets, strict=True):
         require_threshold(configs[0].task.name, first.name, threshold, budget)
-    factory = QUERY_POLICIES.load(first.name)
-    arguments = arguments_of(factory, skip=1)
-    for name in first.options:
-        if name not in described(arguments):
-            raise unknown_name(f"option of the query policy '{first.name}'", name, described(arguments))
-    arguments(**first.options)
+    check_options(first)
     setup = QuerySetup(
         streams=Streams([config.seed for config in configs]),
         state_size=model.state_size,
@@ -211,7 +215,7 @@ def _query(task: Task[Any], model: Model, configs: Sequence[RunSettings]) -> Que
         gap=first.gap,
         budgets=None if first.budget is None else torch.tensor(budgets),
     )
-    policy: QueryPolicy = factory(setup, **first.options)
+    policy: QueryPolicy = QUERY_POLICIES.load(first.name)(setup, **first.options)
     return policy
 
 

@@ -136,7 +136,8 @@ def _marks(annotation: Any, metadata: Any = ()) -> list[Any]:
     inner = [] if get_origin(annotation) is Literal else list(get_args(annotation))
     own = inner[1:] if get_origin(annotation) is Annotated else []
     parts = inner[:1] if get_origin(annotation) is Annotated else inner
-    return [*metadata, *own, *(mark for part in parts for mark in _marks(part)), annotation]
+    # The last is said of the narrowest type.
+    return [*reversed(metadata), *reversed(own), *(mark for part in parts for mark in _marks(part)), annotation]
 
 
 def described(cls: Any) -> Mapping[str, FieldInfo]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator
 
 from apil.errors import ApilError, unknown_name
-from apil.learning.build import committee_of, require_threshold
+from apil.learning.build import check_options, committee_of, require_threshold
 from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import Calibration, threshold_of
 from apil.runs.resolve import resolve
@@ -164,4 +164,6 @@ def _gated(base: RunSettings, rule: Rule, calibration: Calibration) -> RunSettin
     if threshold is None and rule.budget is None:
         threshold = threshold_of(calibration, base.task.name, rule.query)
     require_threshold(base.task.name, rule.query, threshold, rule.budget)
-    return base.changed(query=rule.query, threshold=threshold, budget=rule.budget, query_options=dict(rule.options))
+    run = base.changed(query=rule.query, threshold=threshold, budget=rule.budget, query_options=dict(rule.options))
+    check_options(run.query)
+    return run
