@@ -104,18 +104,18 @@ def test_a_systematic_sample_is_unbiased() -> None:
 def test_monte_carlo_above_the_dense_bound_is_unbiased_too() -> None:
     teachers, episodes, models, samples = 40, 500, 8, 5
     rho = _skewed(teachers)
-    # Beside an exact run, so that both ways share one padded sample.
-    chosen, weight = _sampler([0, samples], episodes, models).sampled(_identity(rho, 2, episodes), models, 0)
-    shares = _shares(chosen, weight, teachers)[1].flatten(0, 1)
+    chosen, weight = _sampler([samples], episodes, models).sampled(_identity(rho, 1, episodes), models, 0)
+    shares = _shares(chosen, weight, teachers)[0].flatten(0, 1)
     assert torch.allclose(shares.sum(-1), torch.ones((), dtype=torch.float64))
     error = (rho * (1 - rho) / (samples * episodes * models)).sqrt()
     assert bool(((shares.mean(0) - rho).abs() <= 5 * error + 1e-6).all())
 
 
-def test_an_impossible_identity_is_never_sampled() -> None:
+@pytest.mark.parametrize("samples", [0, 5, 50])
+def test_an_impossible_identity_is_never_sampled(samples: int) -> None:
     rho = torch.zeros(40)
     rho[7], rho[22] = 0.25, 0.75
-    chosen, weight = _sampler([0, 5], 200, 3).sampled(_identity(rho, 2, 200), 3, 0)
+    chosen, weight = _sampler([samples] * 2, 200, 3).sampled(_identity(rho, 2, 200), 3, 0)
     shares = _shares(chosen, weight, 40)
     assert float(shares[..., rho == 0].max()) == 0
 
