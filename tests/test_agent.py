@@ -116,7 +116,7 @@ def test_an_episode_is_what_training_collects(query: str, more: dict[str, Any], 
                 assert decision.uncertainty[part].tolist() == getattr(step.belief.uncertainty, part)[0].tolist()
             if bool(step.live):
                 assert decision.ask.tolist() == step.fired[0].tolist()
-            if bool(step.asked):
+            if bool(step.answered):
                 episode.answer(step.answer.action[0].numpy(), teacher=agent.teachers[int(step.answer.identity)])
             else:
                 assert decision.action.tolist() == step.action[0].tolist()
@@ -700,9 +700,9 @@ def test_an_agent_that_remembers_acts_in_episodes(walker: tuple[Trained, Path], 
             assert decision.policy.tolist() == step.belief.mean[0].tolist()
             live = step.live[0]
             assert decision.ask[live].tolist() == step.fired[0][live].tolist()
-            given = step.asked[0].numpy()
+            given = step.answered[0].numpy()
             episode.answer(step.answer.action[0].numpy(), teacher="first", where=given)
-            assert decision.action[~given].tolist() == step.action[0][~step.asked[0]].tolist()
+            assert decision.action[~given].tolist() == step.action[0][~step.answered[0]].tolist()
     state: Any = None
     for number, step in enumerate(steps):
         actions, state = agent.predict(step.seen, state=state, episode_start=[number == 0] * 3, deterministic=True)

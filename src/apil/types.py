@@ -152,7 +152,7 @@ class Belief:
 class Episodes:
     """A batch of finished episodes of every run: what Alg 1 leaves to learn from.
 
-    `action`, `distance` and `identity` of the teacher are known only where `asked`; elsewhere they are 0, NaN and 0.
+    `action`, `distance` and `identity` of the teacher are known only where `answered`; elsewhere they are 0, NaN and 0.
     """
 
     features: Tensor
@@ -165,14 +165,14 @@ class Episodes:
     """[runs, episodes, T, A], or [runs, episodes, T, 2n]: the mean policy at the time of acting, as in `Belief`."""
     identity_belief: Tensor
     """[runs, episodes, T, K]"""
-    asked: Tensor
-    """[runs, episodes, T] bool: asked and answered; false where not `live`."""
+    answered: Tensor
+    """[runs, episodes, T] bool: a question was put and answered; false where not `live`."""
     unanswered: Tensor
     """[runs, episodes, T] bool: the query policy fired, but there was no answer, or the agent was measured alone."""
     action: Tensor
     """[runs, episodes, T] long, or [runs, episodes, T, n] float: the teacher's."""
     distance: Tensor
-    """[runs, episodes, T] float: the teacher's, NaN where not asked or not told."""
+    """[runs, episodes, T] float: the teacher's, NaN where not answered or not told."""
     identity: Tensor
     """[runs, episodes, T] long: who answered."""
     taken: Tensor

@@ -88,9 +88,9 @@ def test_a_fault_stops_the_run_with_one_line_that_names_teacher_and_place(fault:
 def test_a_fault_may_leave_the_question_unanswered(fault: str) -> None:
     episodes = collect(_agents(_FAULTS[fault][0], "skip"), 0, 3)
     answered = torch.arange(8) < 2
-    assert torch.equal(episodes.asked, answered.expand_as(episodes.asked))
-    assert torch.equal(episodes.unanswered, ~episodes.asked)
-    assert bool(episodes.distance[~episodes.asked].isnan().all())
+    assert torch.equal(episodes.answered, answered.expand_as(episodes.answered))
+    assert torch.equal(episodes.unanswered, ~episodes.answered)
+    assert bool(episodes.distance[~episodes.answered].isnan().all())
 
 
 def test_a_question_that_a_teacher_does_not_answer_goes_on_as_one_not_asked() -> None:
@@ -100,8 +100,8 @@ def test_a_question_that_a_teacher_does_not_answer_goes_on_as_one_not_asked() ->
         return replace(answer, given=given)
 
     episodes = collect(_agents(every_other, "stop"), 0, 4)
-    assert episodes.asked[0].sum(-1).tolist() == [2, 8, 2, 8]
-    assert torch.equal(episodes.unanswered, ~episodes.asked)
+    assert episodes.answered[0].sum(-1).tolist() == [2, 8, 2, 8]
+    assert torch.equal(episodes.unanswered, ~episodes.answered)
     assert bool(episodes.success.all()), "the agent goes on by itself"
 
 

@@ -41,7 +41,7 @@ def _moved(cells: Tensor) -> Tensor:
 
 def test_behaviour_cloning_does_what_the_teacher_says() -> None:
     episodes = _collect(_config("bc"))
-    assert bool(episodes.asked.all())
+    assert bool(episodes.answered.all())
     assert torch.equal(_moved(_cells(episodes)), episodes.action[..., :-1])
     # The teacher that prefers the last reference action goes down first, then right.
     assert _cells(episodes)[0, 0].tolist() == [0, 5, 10, 15, 20, 21, 22, 23]
@@ -49,7 +49,7 @@ def test_behaviour_cloning_does_what_the_teacher_says() -> None:
 
 def test_dagger_asks_everywhere_and_acts_by_itself() -> None:
     dagger, never = _collect(_config("dagger")), _collect(_config("never"))
-    assert bool(dagger.asked.all())
+    assert bool(dagger.answered.all())
     assert torch.equal(_cells(dagger), _cells(never)), "it walks as if it had not asked"
     assert not torch.equal(_moved(_cells(dagger)), dagger.action[..., :-1])
     # The label is the teacher's action in the state where the agent stands: down unless on the bottom row.
@@ -59,11 +59,11 @@ def test_dagger_asks_everywhere_and_acts_by_itself() -> None:
 @pytest.mark.parametrize("query", ["random", "apil"])
 def test_an_active_learner_executes_the_answer_where_it_asked_and_its_own_action_elsewhere(query: str) -> None:
     episodes = _collect(_config(query), episodes=50)
-    asked = episodes.asked[..., :-1]
+    answered = episodes.answered[..., :-1]
     moved = _moved(_cells(episodes))
     both_valid = episodes.valid_actions[..., :-1, :].all(-1)
-    assert torch.equal(moved[asked], episodes.action[..., :-1][asked])
-    own = moved[~asked & both_valid]
+    assert torch.equal(moved[answered], episodes.action[..., :-1][answered])
+    own = moved[~answered & both_valid]
     assert 0 < int(own.sum()) < len(own), "the agent's own actions are sampled"
 
 
@@ -71,7 +71,7 @@ def test_an_active_learner_executes_the_answer_where_it_asked_and_its_own_action
 def test_evaluation_alone_executes_no_answer_and_with_help_every_answer(query: str) -> None:
     alone, helped = (_collect(_config(query), acting=acting) for acting in ("alone", "helped"))
     assert torch.equal(_cells(alone), _cells(_collect(_config("never"))))
-    where = helped.asked[..., :-1]
+    where = helped.answered[..., :-1]
     assert torch.equal(_moved(_cells(helped))[where], helped.action[..., :-1][where])
     if query == "dagger":
         assert torch.equal(_cells(helped), _cells(_collect(_config("bc"))))
@@ -82,15 +82,15 @@ def test_evaluation_alone_executes_no_answer_and_with_help_every_answer(query: s
 def test_the_learner_sees_of_the_teacher_only_what_it_asked_for(task: str, query: str) -> None:
     agents = build([_config(query, task, "twodifdetm"), _config(query, task, "twodifdetm", seed=2)])
     episodes = collect(agents, 0, 10)
-    asked = episodes.asked
-    assert bool(episodes.distance[~asked].isnan().all())
-    assert bool((episodes.distance[asked] >= 0).all())
-    assert not bool(episodes.action[~asked].any())
-    assert not bool(episodes.identity[~asked].any())
-    assert not bool((asked & ~episodes.live).any()), "nothing is asked after the end"
-    assert torch.equal(asked, episodes.live) or query not in ("bc", "dagger")
+    answered = episodes.answered
+    assert bool(episodes.distance[~answered].isnan().all())
+    assert bool((episodes.distance[answered] >= 0).all())
+    assert not bool(episodes.action[~answered].any())
+    assert not bool(episodes.identity[~answered].any())
+    assert not bool((answered & ~episodes.live).any()), "nothing is asked after the end"
+    assert torch.equal(answered, episodes.live) or query not in ("bc", "dagger")
     chosen = episodes.valid_actions.gather(-1, episodes.action.unsqueeze(-1)).squeeze(-1)
-    assert bool(chosen[asked].all())
+    assert bool(chosen[answered].all())
     assert torch.equal(episodes.success, episodes.final_distance == 0)
 
 

@@ -36,11 +36,11 @@ def _changed(before: Weights, after: Weights) -> set[str]:
 
 
 def _silent(episodes: Episodes) -> Episodes:
-    """The same episodes as if nothing had been asked."""
-    asked = torch.zeros_like(episodes.asked)
+    """The same episodes as if nobody had answered."""
+    answered = torch.zeros_like(episodes.answered)
     return replace(
         episodes,
-        asked=asked,
+        answered=answered,
         action=torch.zeros_like(episodes.action),
         distance=torch.full_like(episodes.distance, torch.nan),
         identity=torch.zeros_like(episodes.identity),

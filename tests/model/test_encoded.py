@@ -29,13 +29,13 @@ def _model(seeds: list[int]) -> EncodedModel:
 def _episodes(runs: int) -> Episodes:
     generator = torch.Generator().manual_seed(0)
     features = torch.rand(runs, 4, 5, 6, generator=generator)
-    asked = torch.rand(runs, 4, 5, generator=generator) < 0.5
+    answered = torch.rand(runs, 4, 5, generator=generator) < 0.5
     whole = torch.zeros(runs, 4, 5, dtype=torch.long)
     nothing = torch.zeros(runs, 4, 5)
     return Episodes(
-        features, features[..., :3], torch.ones(runs, 4, 5, 2, dtype=torch.bool), nothing, nothing, asked,
-        torch.zeros_like(asked), whole + asked, nothing, whole, whole, asked, nothing[..., 0], asked[..., 0],
-        Uncertainty(*[nothing] * 5),
+        features, features[..., :3], torch.ones(runs, 4, 5, 2, dtype=torch.bool), nothing, nothing, answered,
+        torch.zeros_like(answered), whole + answered, nothing, whole, whole, answered, nothing[..., 0],
+        answered[..., 0], Uncertainty(*[nothing] * 5),
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def test_nothing_asked_leaves_every_parameter_in_the_loss() -> None:
     model, episodes = _model([0]), _episodes(1)
     for value in model.policy.values():
         value.requires_grad_(True)
-    none = replace(episodes, asked=torch.zeros_like(episodes.asked))
+    none = replace(episodes, answered=torch.zeros_like(episodes.answered))
     policy, _ = model.losses(none, Streams([0]).draws("dropout", 0))
     gradients = torch.autograd.grad(policy.sum(), list(model.policy.values()))
     assert all(float(gradient.abs().sum()) == 0 for gradient in gradients)

@@ -98,11 +98,11 @@ def test_the_loss_is_the_likelihood_of_the_scaled_answer_where_asked() -> None:
     generator = torch.Generator().manual_seed(0)
     outputs = torch.randn(2, 6, 4, generator=generator)
     action = torch.rand(2, 6, 2, generator=generator) * (BOX.high - BOX.low) + BOX.low
-    asked = torch.rand(2, 6, generator=generator) < 0.5
+    answered = torch.rand(2, 6, generator=generator) < 0.5
     policies = head.policies(outputs.unsqueeze(2), _observation(2, 6)).squeeze(2)
     normal: Any = torch.distributions.Normal(policies[..., :2], policies[..., 2:])
-    expected = -torch.where(asked, normal.log_prob(BOX.scaled(action)).sum(-1), 0.0).sum(-1)
-    torch.testing.assert_close(head.loss(outputs, action, torch.ones(0), asked), expected)
+    expected = -torch.where(answered, normal.log_prob(BOX.scaled(action)).sum(-1), 0.0).sum(-1)
+    torch.testing.assert_close(head.loss(outputs, action, torch.ones(0), answered), expected)
 
 
 @pytest.mark.parametrize("raw", [-1e3, -5.0, 0.0, 5.0, 1e3])

@@ -156,8 +156,8 @@ def _maze_model() -> PersonaModel:
 def test_losses_are_likelihoods_summed_over_asked_steps_and_averaged_over_episodes(episodes: Episodes) -> None:
     model = _maze_model()
     policy, identity = model.losses(episodes, Streams([0, 1]).draws("dropout", 0))
-    runs, batch, horizon = episodes.asked.shape
-    assert 0 < int(episodes.asked.sum()) < int(episodes.live.sum())
+    runs, batch, horizon = episodes.answered.shape
+    assert 0 < int(episodes.answered.sum()) < int(episodes.live.sum())
     for run in range(runs):
         expected_policy = expected_identity = 0.0
         features = episodes.features.flatten(1, 2)
@@ -167,7 +167,7 @@ def test_losses_are_likelihoods_summed_over_asked_steps_and_averaged_over_episod
         rho = model.identity_distribution(features)[run].view(batch, horizon, 2)
         for b in range(batch):
             for t in range(horizon):
-                if episodes.asked[run, b, t]:
+                if episodes.answered[run, b, t]:
                     who, said = int(episodes.identity[run, b, t]), int(episodes.action[run, b, t])
                     expected_policy -= math.log(float(policies[b, t, who, said]))
                     expected_identity -= math.log(float(rho[b, t, who]))
@@ -177,12 +177,12 @@ def test_losses_are_likelihoods_summed_over_asked_steps_and_averaged_over_episod
 
 def test_steps_without_an_answer_teach_nothing(episodes: Episodes) -> None:
     model = _maze_model()
-    # What stands where nothing was asked is a placeholder: other placeholders change nothing, an impossible one
+    # What stands where nobody answered is a placeholder: other placeholders change nothing, an impossible one
     # (action 0 where up is a wall) included.
     other = replace(
         episodes,
-        action=torch.where(episodes.asked, episodes.action, 1),
-        identity=torch.where(episodes.asked, episodes.identity, 1),
+        action=torch.where(episodes.answered, episodes.action, 1),
+        identity=torch.where(episodes.answered, episodes.identity, 1),
     )
     for mine, theirs in zip(
         model.losses(episodes, Streams([0, 1]).draws("dropout", 0)),
@@ -191,7 +191,7 @@ def test_steps_without_an_answer_teach_nothing(episodes: Episodes) -> None:
     ):
         assert torch.equal(mine, theirs)
         assert bool(mine.isfinite().all())
-    silent = replace(episodes, asked=torch.zeros_like(episodes.asked))
+    silent = replace(episodes, answered=torch.zeros_like(episodes.answered))
     for loss in model.losses(silent, Streams([0, 1]).draws("dropout", 0)):
         assert torch.equal(loss, torch.zeros(2))
 

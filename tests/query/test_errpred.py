@@ -27,9 +27,9 @@ def _agents(threshold: float, learning_rate: float = 1e-3) -> Agents:
 
 
 def _belief_at(episodes: Episodes, t: int) -> Belief:
-    nothing = Uncertainty(*[torch.zeros(episodes.asked.shape[:2])] * 5)
+    nothing = Uncertainty(*[torch.zeros(episodes.answered.shape[:2])] * 5)
     features, mean, identity = (x[:, :, t] for x in (episodes.state, episodes.mean, episodes.identity_belief))
-    return Belief(features, mean, identity, nothing, episodes.asked.shape[2] - t)
+    return Belief(features, mean, identity, nothing, episodes.answered.shape[2] - t)
 
 
 def _predictions(episodes: Episodes) -> torch.Tensor:
@@ -46,7 +46,7 @@ def _predictions(episodes: Episodes) -> torch.Tensor:
         )
     )
     stack: Episodes = take(episodes, torch.zeros(255, dtype=torch.long))
-    luck = torch.full(stack.asked.shape[:2], 0.5)
+    luck = torch.full(stack.answered.shape[:2], 0.5)
     asks = torch.stack(
         [policy.begin(luck.shape[1]).ask(_belief_at(stack, t), luck) for t in range(task.horizon)], dim=2
     )
@@ -57,7 +57,7 @@ def _predictions(episodes: Episodes) -> torch.Tensor:
 def episodes() -> Episodes:
     """The untrained margins lie around a threshold of one half: some steps are asked, some not."""
     found = collect(_agents(0.5), 0, 8)
-    assert 0 < int(found.asked.sum()) < int(found.live.sum())
+    assert 0 < int(found.answered.sum()) < int(found.live.sum())
     return found
 
 
@@ -66,10 +66,10 @@ def test_the_loss_is_the_squared_error_of_the_margin_at_asked_steps(episodes: Ep
     assert loss is not None
     predicted = _predictions(episodes)
     expected = 0.0
-    _, batch, horizon = episodes.asked.shape
+    _, batch, horizon = episodes.answered.shape
     for b in range(batch):
         for t in range(horizon):
-            if episodes.asked[0, b, t]:
+            if episodes.answered[0, b, t]:
                 margin = 1 - float(episodes.mean[0, b, t, episodes.action[0, b, t]])
                 expected += (float(predicted[0, b, t]) - margin) ** 2
     # The predictions are known to 1/512.

@@ -115,12 +115,12 @@ def test_variance_is_that_of_the_models_whose_mean_is_the_mean_policy() -> None:
 def test_every_asks_at_each_kth_step(k: int) -> None:
     episodes, _ = _watched(_agents("every", query_options={"k": k}))
     due = torch.arange(episodes.live.shape[-1]) % k == 0
-    assert torch.equal(episodes.asked, episodes.live & due)
+    assert torch.equal(episodes.answered, episodes.live & due)
 
 
 def test_always_is_bc() -> None:
     always, bc = (_watched(_agents(query))[0] for query in ("always", "bc"))
-    assert torch.equal(always.asked, bc.asked)
+    assert torch.equal(always.answered, bc.answered)
     assert torch.equal(always.taken, bc.taken)
 
 
@@ -158,16 +158,16 @@ def test_rnd_is_the_error_against_a_network_that_never_changes() -> None:
         np.testing.assert_allclose(_scores(policy, beliefs), expected, rtol=1e-4)
         loss = policy.loss(episodes)
         assert loss is not None
-        asked = episodes.asked[0].numpy()
-        assert float(loss.loss[0].detach()) == pytest.approx(expected[asked].sum() / 6, rel=1e-4)
+        answered = episodes.answered[0].numpy()
+        assert float(loss.loss[0].detach()) == pytest.approx(expected[answered].sum() / 6, rel=1e-4)
         learner.update(episodes, iteration)
 
 
 def _apart(episodes: Episodes) -> Any:
-    """[episodes, T]: 1 - pi(a* | s), NaN where not asked."""
+    """[episodes, T]: 1 - pi(a* | s), NaN where not answered."""
     mean, action = episodes.mean[0].double().numpy(), episodes.action[0].numpy()
     found = np.array([[1 - mean[b, t, action[b, t]] for t in range(mean.shape[1])] for b in range(6)])
-    return np.where(episodes.asked[0].numpy(), found, np.nan)
+    return np.where(episodes.answered[0].numpy(), found, np.nan)
 
 
 def test_safedagger_learns_to_tell_states_where_it_parts_from_its_teacher() -> None:
@@ -176,9 +176,9 @@ def test_safedagger_learns_to_tell_states_where_it_parts_from_its_teacher() -> N
     episodes, beliefs = _watched(agents)
     chance = _scores(policy, beliefs)
     live = episodes.live[0].numpy()
-    np.testing.assert_array_equal(episodes.asked[0].numpy(), (chance > 0.45) & live)
+    np.testing.assert_array_equal(episodes.answered[0].numpy(), (chance > 0.45) & live)
     apart, expected = _apart(episodes), 0.0
-    for place in zip(*np.nonzero(episodes.asked[0].numpy()), strict=True):
+    for place in zip(*np.nonzero(episodes.answered[0].numpy()), strict=True):
         expected -= math.log(chance[place] if apart[place] > 0.7 else 1 - chance[place])
     loss = policy.loss(episodes)
     assert loss is not None
@@ -191,7 +191,7 @@ def test_it_begins_with_full_teaching() -> None:
     rates = []
     for iteration in range(4):
         episodes, _ = _watched(agents, iteration)
-        rates.append(float(episodes.asked.sum() / episodes.live.sum()))
+        rates.append(float(episodes.answered.sum() / episodes.live.sum()))
         _policy(agents).loss(episodes)
     assert rates == [1.0, 1.0, 0.0, 0.0]
 
@@ -205,7 +205,7 @@ def test_a_lazy_teacher_keeps_control_until_the_agent_agrees() -> None:
         control = False
         for t in range(int(episodes.live[0, b].sum())):
             control = control or bool(fired[b, t])
-            assert bool(episodes.asked[0, b, t]) == control
+            assert bool(episodes.answered[0, b, t]) == control
             held_somewhere |= control and not fired[b, t]
             control = control and not apart[b, t] < 0.72
     assert held_somewhere, "the case that tells it from SafeDAgger came up"
@@ -231,7 +231,7 @@ def test_ensembledagger_takes_the_worse_of_doubt_and_discrepancy() -> None:
     np.testing.assert_allclose(_scores(policy, beliefs), worse, rtol=1e-4)
     live = episodes.live[0].numpy()
     clear = live & (np.abs(worse - 1) > 1e-3)
-    np.testing.assert_array_equal(episodes.asked[0].numpy()[clear], worse[clear] > 1)
+    np.testing.assert_array_equal(episodes.answered[0].numpy()[clear], worse[clear] > 1)
     for part in (doubt, predicted):
         assert 0 < (part[clear] > 1).sum() < clear.sum()
 
@@ -254,7 +254,7 @@ def test_thriftydagger_switches_in_the_share_alpha_of_novel_and_of_risky_states(
     for episodes, *seen in batches:
         for b in range(6):
             for t in range(int(episodes.live[0, b].sum())):
-                taught_on = t > 0 and bool(episodes.asked[0, b, t] and episodes.asked[0, b, t - 1])
+                taught_on = t > 0 and bool(episodes.answered[0, b, t] and episodes.answered[0, b, t - 1])
                 if not taught_on:
                     for values, quantity in zip(kept, seen, strict=True):
                         values.append(quantity[b, t])

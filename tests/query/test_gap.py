@@ -35,7 +35,7 @@ def test_the_estimate_is_the_mean_final_distance_where_the_teachers_were_followe
     learner = policy("estimate")
     learner.loss(partly)
     learner.loss(followed)
-    own = (partly.asked | ~partly.live).all(-1)
+    own = (partly.answered | ~partly.live).all(-1)
     assert 0 < int(own.sum()) < own.numel()
     for run in range(2):
         distances = torch.cat([partly.final_distance[run][own[run]], followed.final_distance[run]])
@@ -51,7 +51,7 @@ def test_distances_count_from_the_gap_on(gap: float) -> None:
     logged = policy(gap).loss(episodes).logs["no_progress"]
     for run in range(2):
         labels = reference_queries(
-            episodes.asked[run],
+            episodes.answered[run],
             (episodes.distance[run] - gap).clamp_min(0.0),
             (episodes.final_distance[run] - gap).clamp_min(0.0),
             sigma=2.0,

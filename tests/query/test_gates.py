@@ -35,7 +35,7 @@ def walked() -> Episodes:
 
 def _spend(gate: Budget, walked: Episodes, batches: int, drift: float) -> list[float]:
     """The share of steps asked by each run; scores fall by a factor `drift` from batch to batch."""
-    asked = torch.zeros(2, dtype=torch.float64)
+    count = torch.zeros(2, dtype=torch.float64)
     streams = Streams([5, 6])
     for batch in range(batches):
         draws = streams.draws("gate", batch)
@@ -44,9 +44,9 @@ def _spend(gate: Budget, walked: Episodes, batches: int, drift: float) -> list[f
         decide = gate.begin()
         fired = torch.stack([decide(s, u) for s, u in zip(scores.unbind(-1), luck.unbind(-1), strict=True)], -1)
         fired = fired & walked.live
-        gate.learn(scores, replace(walked, asked=fired))
-        asked += fired.sum((1, 2))
-    share = asked / (batches * walked.live.sum((1, 2)))
+        gate.learn(scores, replace(walked, answered=fired))
+        count += fired.sum((1, 2))
+    share = count / (batches * walked.live.sum((1, 2)))
     return [float(value) for value in share]
 
 

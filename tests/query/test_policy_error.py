@@ -8,10 +8,10 @@ from apil.types import ActionBox, Episodes, Uncertainty
 
 def _episodes(mean: torch.Tensor, action: torch.Tensor) -> Episodes:
     shape = mean.shape[:3]
-    nothing, whole, asked = torch.zeros(shape), torch.zeros(shape).long(), torch.ones(shape, dtype=torch.bool)
+    nothing, whole, answered = torch.zeros(shape), torch.zeros(shape).long(), torch.ones(shape, dtype=torch.bool)
     return Episodes(
-        nothing, nothing, asked, mean, nothing, asked, ~asked, action, nothing, whole, action, asked, nothing[..., 0],
-        asked[..., 0], Uncertainty(*[nothing] * 5),
+        nothing, nothing, answered, mean, nothing, answered, ~answered, action, nothing, whole, action, answered,
+        nothing[..., 0], answered[..., 0], Uncertainty(*[nothing] * 5),
     )  # fmt: skip
 
 

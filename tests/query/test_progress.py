@@ -22,32 +22,33 @@ from apil.settings import RunSettings
 from apil.types import Belief, Episodes, Uncertainty
 
 
-def _label(asked: list[bool], distance: list[float], final: float, sigma: float, epsilon: float, t: int) -> bool:
+def _label(answered: list[bool], distance: list[float], final: float, sigma: float, epsilon: float, t: int) -> bool:
     """By search: *query* unless a good end, or from step t on some known distance shrinks by the factor sigma."""
     if final <= epsilon:
         return False
-    horizon = len(asked)
-    queried = [i for i in range(horizon) if asked[i]]
+    horizon = len(answered)
+    queried = [i for i in range(horizon) if answered[i]]
     later = {i: [distance[j] for j in queried if j > i] + [final] for i in queried}
     return not any(i >= t and any(distance[i] >= sigma * d for d in later[i]) for i in queried)
 
 
 @st.composite
 def _batches(draw: st.DrawFn) -> dict[str, Any]:
-    """Episodes with ties, zeros, unknown distances where nothing was asked, and ends before the horizon."""
+    """Episodes with ties, zeros, unknown distances where nobody answered, and ends before the horizon."""
     episodes, horizon = draw(st.integers(1, 3)), draw(st.integers(1, 7))
     distances = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0])
 
     def grid(values: Any) -> Any:
         return draw(st.lists(st.lists(values, min_size=horizon, max_size=horizon), min_size=episodes, max_size=episodes))  # fmt: skip  # noqa: E501
 
-    asked = grid(st.booleans())
+    answered = grid(st.booleans())
     unknown = draw(st.sampled_from([math.nan, 0.0, 1e9]))
     distance = [
-        [d if a else unknown for d, a in zip(*rows, strict=True)] for rows in zip(grid(distances), asked, strict=True)
+        [d if a else unknown for d, a in zip(*rows, strict=True)]
+        for rows in zip(grid(distances), answered, strict=True)
     ]
     return {
-        "asked": asked,
+        "answered": answered,
         "distance": distance,
         "final": draw(st.lists(distances, min_size=episodes, max_size=episodes)),
         "lengths": draw(st.none() | st.lists(st.integers(0, horizon), min_size=episodes, max_size=episodes)),
@@ -58,11 +59,11 @@ def _batches(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(_batches())
 def test_labels_are_those_of_a_search_of_the_definition(batch: dict[str, Any]) -> None:
-    asked, lengths = batch["asked"], batch["lengths"]
-    horizon = len(asked[0])
+    answered, lengths = batch["answered"], batch["lengths"]
+    horizon = len(answered[0])
     valid = None if lengths is None else torch.tensor([[t < n for t in range(horizon)] for n in lengths])
     labels = reference_queries(
-        torch.tensor(asked),
+        torch.tensor(answered),
         torch.tensor(batch["distance"]),
         torch.tensor(batch["final"]),
         sigma=batch["sigma"],
@@ -70,9 +71,9 @@ def test_labels_are_those_of_a_search_of_the_definition(batch: dict[str, Any]) -
         valid=valid,
     )
     assert labels.dtype == torch.bool
-    for e in range(len(asked)):
+    for e in range(len(answered)):
         length = horizon if lengths is None else lengths[e]
-        known = [a and t < length for t, a in enumerate(asked[e])]
+        known = [a and t < length for t, a in enumerate(answered[e])]
         expected = [
             t < length and _label(known, batch["distance"][e], batch["final"][e], batch["sigma"], batch["epsilon"], t)
             for t in range(horizon)
@@ -82,7 +83,7 @@ def test_labels_are_those_of_a_search_of_the_definition(batch: dict[str, Any]) -
 
 @st.composite
 def _with_gaps(draw: st.DrawFn) -> dict[str, Any]:
-    """The same, with distances that were asked for and not told, at the end too, and infinite ones."""
+    """The same, with answers without a distance, at the end too, and infinite ones."""
     batch = draw(_batches())
     holes = st.sampled_from([None, None, math.nan, math.inf])
 
@@ -99,25 +100,27 @@ def _with_gaps(draw: st.DrawFn) -> dict[str, Any]:
 def test_a_distance_that_was_not_told_proves_nothing(batch: dict[str, Any]) -> None:
     sigma, epsilon = batch["sigma"], batch["epsilon"]
     labels = reference_queries(
-        torch.tensor(batch["asked"]),
+        torch.tensor(batch["answered"]),
         torch.tensor(batch["distance"]),
         torch.tensor(batch["final"]),
         sigma=sigma,
         epsilon=epsilon,
         missing=True,
     )
-    for e, (asked, distance, final) in enumerate(zip(batch["asked"], batch["distance"], batch["final"], strict=True)):
+    for e, (answered, distance, final) in enumerate(
+        zip(batch["answered"], batch["distance"], batch["final"], strict=True)
+    ):
         # The distances that are known, as (time, distance); the end is later than every step.
-        known = [(t, d) for t, (a, d) in enumerate(zip(asked, distance, strict=True)) if a and not math.isnan(d)]
-        later = known if math.isnan(final) else [*known, (len(asked), final)]
+        known = [(t, d) for t, (a, d) in enumerate(zip(answered, distance, strict=True)) if a and not math.isnan(d)]
+        later = known if math.isnan(final) else [*known, (len(answered), final)]
         shrinks = [i for i, d in known if any(j > i and d >= sigma * other for j, other in later)]
         good = not math.isnan(final) and final <= epsilon
-        expected = [not good and not any(i >= t for i in shrinks) for t in range(len(asked))]
+        expected = [not good and not any(i >= t for i in shrinks) for t in range(len(answered))]
         assert labels[e].tolist() == expected
 
 
 @pytest.mark.parametrize(
-    ("asked", "distance", "final", "labels"),
+    ("answered", "distance", "final", "labels"),
     [
         ([0, 0, 0], [0, 0, 0], 0.0, [0, 0, 0]),  # A good end: every step is progress.
         ([0, 0, 0], [0, 0, 0], 5.0, [1, 1, 1]),  # A bad end of which nothing is known.
@@ -128,14 +131,14 @@ def test_a_distance_that_was_not_told_proves_nothing(batch: dict[str, Any]) -> N
         ([1, 1, 1], [8, 6, 5], 4.5, [1, 1, 1]),  # Steady, but never by the factor.
     ],
 )
-def test_labels_of_cases_to_read(asked: list[int], distance: list[float], final: float, labels: list[int]) -> None:
+def test_labels_of_cases_to_read(answered: list[int], distance: list[float], final: float, labels: list[int]) -> None:
     found = reference_queries(
-        torch.tensor([asked]).bool(), torch.tensor([distance]).float(), torch.tensor([final]), sigma=2.0, epsilon=0.0
+        torch.tensor([answered]).bool(), torch.tensor([distance]).float(), torch.tensor([final]), sigma=2.0, epsilon=0.0
     )
     assert found[0].long().tolist() == labels
 
 
-_ASKED = torch.ones(2, 3, dtype=torch.bool)
+_ANSWERED = torch.ones(2, 3, dtype=torch.bool)
 
 
 @pytest.mark.parametrize(
@@ -144,16 +147,16 @@ _ASKED = torch.ones(2, 3, dtype=torch.bool)
         ({"sigma": 1.0}, "sigma is 1: progress needs a factor above 1"),
         ({"sigma": math.nan}, "sigma is nan"),
         ({"epsilon": -1.0}, "epsilon is -1"),
-        ({"distance": torch.full((2, 3), math.nan)}, "NaN where it was asked"),
+        ({"distance": torch.full((2, 3), math.nan)}, "NaN where a teacher answered"),
         ({"final_distance": torch.tensor([1.0, math.nan])}, "or at the end"),
         ({"final_distance": torch.ones(3)}, r"final_distance \[3\] do not fit"),
         ({"distance": torch.ones(3)}, "do not fit"),
-        ({"asked": _ASKED[0], "distance": torch.ones(3)}, "do not fit"),
+        ({"answered": _ANSWERED[0], "distance": torch.ones(3)}, "do not fit"),
     ],
 )
 def test_what_cannot_be_labelled_is_refused(change: dict[str, Any], message: str) -> None:
     good = {
-        "asked": _ASKED,
+        "answered": _ANSWERED,
         "distance": torch.ones(2, 3),
         "final_distance": torch.ones(2),
         "sigma": 2.0,
@@ -189,13 +192,13 @@ def _policy(gap: float = 0.0, epsilon: float = 0.0) -> ScoredPolicy:
 
 
 def _belief_at(episodes: Episodes, t: int) -> Belief:
-    nothing = torch.zeros(episodes.asked.shape[:2])
+    nothing = torch.zeros(episodes.answered.shape[:2])
     return Belief(
         state=episodes.state[:, :, t],
         mean=episodes.mean[:, :, t],
         identity=episodes.identity_belief[:, :, t],
         uncertainty=Uncertainty(*[nothing] * 5),
-        remaining=episodes.asked.shape[2] - t,
+        remaining=episodes.answered.shape[2] - t,
     )
 
 
@@ -213,17 +216,17 @@ def test_the_loss_is_a_likelihood_at_every_live_step_asked_or_not(episodes: Epis
     policy = _policy()
     loss = policy.loss(episodes)
     assert loss is not None
-    runs, batch, horizon = episodes.asked.shape
-    assert bool((episodes.live & ~episodes.asked).any())
+    runs, batch, horizon = episodes.answered.shape
+    assert bool((episodes.live & ~episodes.answered).any())
     assert bool(loss.active.all())
     chances = torch.stack([_chance(policy, _belief_at(episodes, t)) for t in range(horizon)], dim=2)
     for run in range(runs):
         total = wasted = no_progress = 0.0
         for b in range(batch):
-            asked, distance = episodes.asked[run, b].tolist(), episodes.distance[run, b].tolist()
+            answered, distance = episodes.answered[run, b].tolist(), episodes.distance[run, b].tolist()
             for t in range(horizon):
                 if episodes.live[run, b, t]:
-                    label = _label(asked, distance, float(episodes.final_distance[run, b]), 2.0, 0.0, t)
+                    label = _label(answered, distance, float(episodes.final_distance[run, b]), 2.0, 0.0, t)
                     chance = float(chances[run, b, t])
                     total -= math.log(chance if label else 1 - chance)
                     no_progress += label

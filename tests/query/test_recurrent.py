@@ -33,8 +33,8 @@ def _episodes(state: Tensor, mean: Tensor) -> Episodes:
     no = flat.bool()
     return Episodes(
         features=state, state=state, valid_actions=torch.ones_like(mean).bool(), mean=mean, identity_belief=mean,
-        asked=no, unanswered=no, action=flat.long(), distance=flat, identity=flat.long(), taken=flat.long(), live=~no,
-        final_distance=flat[..., 0], success=no[..., 0], uncertainty=Uncertainty(flat, flat, flat, flat, flat),
+        answered=no, unanswered=no, action=flat.long(), distance=flat, identity=flat.long(), taken=flat.long(),
+        live=~no, final_distance=flat[..., 0], success=no[..., 0], uncertainty=Uncertainty(*[flat] * 5),
     )  # fmt: skip
 
 

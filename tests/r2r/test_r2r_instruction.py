@@ -115,9 +115,9 @@ def _shuffled(table: Tensor, rows: Tensor, seed: int = 0) -> Tensor:
 def test_the_policy_that_acts_is_the_one_that_is_learned(houses_data: Path) -> None:
     agents = _agents(houses_data)
     episodes = collect(agents, 0, BATCH)
-    asked = episodes.asked
-    assert torch.equal(asked, episodes.live)
-    chosen = episodes.mean.gather(-1, episodes.action.unsqueeze(-1)).squeeze(-1)[asked]
+    answered = episodes.answered
+    assert torch.equal(answered, episodes.live)
+    chosen = episodes.mean.gather(-1, episodes.action.unsqueeze(-1)).squeeze(-1)[answered]
     policy, _ = _losses(agents, episodes)
     assert float(policy) == pytest.approx(float(-chosen.log().mean()), abs=1e-5)
 
@@ -127,7 +127,7 @@ def test_with_two_teachers_the_policy_of_the_one_who_answered_is_learned(houses_
     model = agents.model
     assert isinstance(model, InstructionModel)
     episodes = collect(agents, 0, BATCH)
-    assert set(episodes.identity[episodes.asked].tolist()) == {0, 1}
+    assert set(episodes.identity[episodes.answered].tolist()) == {0, 1}
     session = InstructionSession(model, torch.ones(1, model.state_size + model.persona_size), None)
     likelihood = []
     with torch.no_grad():
@@ -139,15 +139,15 @@ def test_with_two_teachers_the_policy_of_the_one_who_answered_is_learned(houses_
             rows = torch.arange(BATCH)
             likelihood.append(policies[rows, episodes.identity[0, :, t], episodes.action[0, :, t]].log())
     of_all = torch.stack(likelihood, 1)
-    for asked in (episodes.asked, episodes.asked & (torch.arange(agents.task.horizon) == 0)):
-        policy, _ = _losses(agents, replace(episodes, asked=asked))
-        assert float(policy) == pytest.approx(float(-of_all[asked[0]].mean()), abs=1e-5)
+    for answered in (episodes.answered, episodes.answered & (torch.arange(agents.task.horizon) == 0)):
+        policy, _ = _losses(agents, replace(episodes, answered=answered))
+        assert float(policy) == pytest.approx(float(-of_all[answered[0]].mean()), abs=1e-5)
 
 
 def test_the_identity_loss_is_that_of_the_recorded_belief(houses_data: Path) -> None:
     agents = _agents(houses_data, teacher="twodifdetm")
     episodes = collect(agents, 0, BATCH)
-    believed = episodes.identity_belief.gather(-1, episodes.identity.unsqueeze(-1)).squeeze(-1)[episodes.asked]
+    believed = episodes.identity_belief.gather(-1, episodes.identity.unsqueeze(-1)).squeeze(-1)[episodes.answered]
     _, identity = _losses(agents, episodes)
     assert float(identity) == pytest.approx(float(-believed.log().mean()), abs=1e-5)
 
@@ -165,8 +165,8 @@ def test_a_distance_that_was_not_told_is_not_learned_from(houses_data: Path) -> 
 
     # Those of first steps alone weigh as much as all would; what the others were is forgotten.
     some, same = _losses(agents, told(first))
-    alone, _ = _losses(agents, replace(episodes, asked=episodes.asked & first))
-    of_first, _ = _losses(_agents(houses_data), replace(episodes, asked=episodes.asked & first))
+    alone, _ = _losses(agents, replace(episodes, answered=episodes.answered & first))
+    of_first, _ = _losses(_agents(houses_data), replace(episodes, answered=episodes.answered & first))
     assert float(some - bare) == pytest.approx(float(alone - of_first), abs=1e-5)
     assert torch.equal(same, identity)
     none, _ = _losses(agents, told(torch.zeros_like(first)))
@@ -180,7 +180,7 @@ def test_an_agent_whose_teacher_leaves_distances_out_learns(houses_data: Path) -
     )
     agents = build([config], Parts(teacher=forgetful))
     episodes = collect(agents, 0, BATCH)
-    assert bool(episodes.distance[episodes.asked].isnan().any())
+    assert bool(episodes.distance[episodes.answered].isnan().any())
     Learner(agents, optimizer_factory("adam", 1e-3)).update(episodes, 0)
     assert all(bool(value.isfinite().all()) for value in weights(agents, 0).values())
 
@@ -308,7 +308,7 @@ def test_the_loss_of_a_batch_is_the_mean_over_its_episodes_asked_steps(houses_da
             for field in fields(Episodes)
             if field.name != "uncertainty"
         }
-        own = int(one["asked"].sum())
+        own = int(one["answered"].sum())
         total = total + own * torch.stack(_losses(agents, replace(episodes, **one)))
         count += own
     torch.testing.assert_close(whole, total / count, atol=1e-5, rtol=0)
@@ -325,8 +325,8 @@ def _of_each_episode(model: InstructionModel, episodes: Episodes, mirrored: bool
         features[..., 2] = -features[..., 2]
         episodes = replace(episodes, features=features)
     for number in range(BATCH):
-        own = episodes.asked & (torch.arange(BATCH) == number).view(1, -1, 1)
-        found.append(model.losses(replace(episodes, asked=own), Streams([3]).draws("dropout", 0))[0])
+        own = episodes.answered & (torch.arange(BATCH) == number).view(1, -1, 1)
+        found.append(model.losses(replace(episodes, answered=own), Streams([3]).draws("dropout", 0))[0])
     return torch.cat(found).detach()
 
 

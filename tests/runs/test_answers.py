@@ -67,23 +67,23 @@ def lesson(agents: Agents, path: Path, iteration: int) -> Episodes:
 def test_remembered_answers_are_used_and_only_the_others_asked_for(tmp_path: Path) -> None:
     teacher = Moody()
     first = lesson(taught_by(teacher), tmp_path / "answers.jsonl", 0)
-    asked = teacher.questions
+    put = teacher.questions
     lines = (tmp_path / "answers.jsonl").read_bytes().splitlines(keepends=True)
-    assert len(lines) == asked == int(first.asked.sum())
+    assert len(lines) == put == int(first.answered.sum())
 
     again = Moody()
     second = lesson(taught_by(again), tmp_path / "answers.jsonl", 0)
     assert again.questions == 0
     assert torch.equal(first.action, second.action)
     assert torch.equal(first.identity, second.identity)
-    assert torch.equal(first.asked, second.asked)
+    assert torch.equal(first.answered, second.answered)
 
     # Cut in the middle of a step, and of a line: only what is gone is asked for.
     kept = 37
     (tmp_path / "cut.jsonl").write_bytes(b"".join(lines[:kept]) + lines[kept][:11])
     rest = Moody()
     third = lesson(taught_by(rest), tmp_path / "cut.jsonl", 0)
-    assert rest.questions == int(third.asked.sum()) - kept
+    assert rest.questions == int(third.answered.sum()) - kept
     assert (tmp_path / "cut.jsonl").read_bytes().splitlines(keepends=True)[:kept] == lines[:kept]
 
 
@@ -94,7 +94,7 @@ def test_a_row_says_who_answered_what_to_whom(tmp_path: Path) -> None:
     assert {row["query"] for row in rows} == {"dagger"}
     for row in rows:
         place = (0, row["episode"], row["step"])
-        assert bool(episodes.asked[place])
+        assert bool(episodes.answered[place])
         assert row["action"] == int(episodes.action[place])
         assert row["identity"] == int(episodes.identity[place])
         assert row["distance"] == float(episodes.distance[place])
@@ -168,7 +168,7 @@ def test_odd_numbers_and_open_questions_come_back_as_they_were(tmp_path: Path) -
     second = lesson(agents, path, 0)
     assert path.read_bytes() == content
     assert torch.equal(first.unanswered, second.unanswered)
-    assert first.distance[first.asked].numpy().tobytes() == second.distance[second.asked].numpy().tobytes()
+    assert first.distance[first.answered].numpy().tobytes() == second.distance[second.answered].numpy().tobytes()
 
 
 def test_changed_answers_are_refused_and_kept(tmp_path: Path) -> None:

@@ -95,14 +95,14 @@ def test_answers_found_on_file_leave_the_others_as_they_would_have_been(tmp_path
 def test_what_is_on_file_is_what_the_learner_was_told(tmp_path: Path) -> None:
     start_run(_CONFIG, tmp_path / "run", progress=_quiet)
     rows = [json.loads(row) for row in (tmp_path / "run" / "answers.jsonl").read_text().splitlines()]
-    agents, asked = build([_CONFIG]), [row for row in rows if row["iteration"] == 0]
+    agents, put = build([_CONFIG]), [row for row in rows if row["iteration"] == 0]
     told = collect(agents, 0, 6)
-    assert len(asked) == int((told.asked | told.unanswered).sum())
-    assert any(row["distance"] is None and row["action"] is not None for row in asked), "an answer without a distance"
-    assert any(row["action"] is None for row in asked), "no answer"
-    for row in asked:
+    assert len(put) == int((told.answered | told.unanswered).sum())
+    assert any(row["distance"] is None and row["action"] is not None for row in put), "an answer without a distance"
+    assert any(row["action"] is None for row in put), "no answer"
+    for row in put:
         place = (0, row["episode"], row["step"])
-        assert (row["action"] is not None) == bool(told.asked[place])
+        assert (row["action"] is not None) == bool(told.answered[place])
         if row["action"] is not None:
             assert (row["identity"], row["action"]) == (int(told.identity[place]), int(told.action[place]))
             if row["distance"] is not None:
@@ -168,7 +168,7 @@ def test_the_estimated_gap_leaves_out_what_was_not_told() -> None:
     config = RunSettings.of("maze", "liar", "apil", batch=20, gap="estimate")
     agents = build([config])
     told = collect(agents, 0, 20, "helped")
-    everywhere = replace(told, asked=told.live, distance=torch.where(told.live, 3.0, torch.nan))
+    everywhere = replace(told, answered=told.live, distance=torch.where(told.live, 3.0, torch.nan))
     policy = agents.queries[0].part
     loss = policy.loss(everywhere)
     assert loss is not None

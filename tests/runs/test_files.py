@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apil.errors import ApilError
-from apil.files import empty_folder, make_folder, read_json, read_rows, write_json, write_text
+from apil.files import empty_folder, locked, make_folder, read_json, read_rows, write_json, write_text
 from apil.runs.calibration import load_calibration, threshold_of
 
 _numbers = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False)
@@ -88,6 +90,36 @@ def test_a_folder_with_something_in_it_is_not_taken(tmp_path: Path) -> None:
     for taken in (tmp_path / "a" / "b", tmp_path / "a" / "b" / "thesis.tex"):
         with pytest.raises(ApilError, match="is not an empty folder: choose another --out for the run"):
             empty_folder(taken, "the run")
+
+
+_HOLD = """
+import sys, time, pathlib
+from apil.files import locked
+with locked(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_folder_is_one_process_at_a_time_and_free_when_that_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", _HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        try:
+            with pytest.raises(ApilError, match=r"^Another process is at work in .*: wait for it, or stop it"):
+                locked(tmp_path).__enter__()
+        finally:
+            other.kill()
+    for _ in range(2):
+        with locked(tmp_path):
+            pass
+    empty_folder(tmp_path, "the run")
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ApilError, match=r"^Cannot write into .*file: .*Check its permissions\.$"):
+        locked(tmp_path / "file").__enter__()
 
 
 # Calibration files.

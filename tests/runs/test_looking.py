@@ -23,7 +23,7 @@ def test_a_replay_shows_every_step_and_who_acted(task: str, cells: int) -> None:
         shown = frames(agents, 2, first=3)
         assert {frame.episode for frame in shown} == {3, 4}
         assert all(acts in frame.caption for frame in shown)
-        assert all(frame.asked == (query == "bc") for frame in shown)
+        assert all(frame.answered == (query == "bc") for frame in shown)
         assert all(len("".join(frame.picture.cells)) == cells for frame in shown)
         assert all("".join(frame.picture.cells).count("A") == 1 for frame in shown)
     moves = {("right", 0, 1), ("down", 1, 0), ("up", -1, 0), ("left", 0, -1)}

@@ -59,13 +59,13 @@ def test_every_step_comes_back_as_it_was(exported: Path) -> None:
         assert record.observations.shape == (steps + 1, batch.features.shape[-1])
         assert np.array_equal(record.observations[:steps], batch.features[0, e, :steps].numpy())
         assert np.array_equal(record.actions, batch.taken[0, e, :steps].numpy())
-        asked = batch.asked[0, e, :steps].numpy()
-        assert np.array_equal(record.asked, asked)
-        assert np.array_equal(record.acted, asked), "where it asked, the teacher acted"
-        assert np.array_equal(record.fired, asked), "nobody was away"
-        assert np.array_equal(record.teacher[asked], batch.identity[0, e, :steps].numpy()[asked])
-        assert set(record.teacher[~asked]) <= {-1}
-        assert np.array_equal(record.answers[asked], batch.action[0, e, :steps].numpy()[asked])
+        answered = batch.answered[0, e, :steps].numpy()
+        assert np.array_equal(record.asked, answered)
+        assert np.array_equal(record.acted, answered), "where it asked, the teacher acted"
+        assert np.array_equal(record.fired, answered), "nobody was away"
+        assert np.array_equal(record.teacher[answered], batch.identity[0, e, :steps].numpy()[answered])
+        assert set(record.teacher[~answered]) <= {-1}
+        assert np.array_equal(record.answers[answered], batch.action[0, e, :steps].numpy()[answered])
         told = batch.distance[0, e, :steps].double().numpy()
         assert np.array_equal(record.distance, told, equal_nan=True)
         assert record.success == bool(batch.success[0, e])
@@ -107,17 +107,17 @@ def test_a_dataset_teaches_as_was_demonstrated(exported: Path) -> None:
         for t in np.flatnonzero(record.asked & (record.teacher == 1)):
             said.setdefault(record.observations[t].tobytes(), set()).add(int(record.answers[t]))
     taught = _teach(exported, what="answers", teacher="last", within=0)
-    assert bool(taught.asked.any())
-    for e, t in (taught.live & (taught.asked | taught.unanswered))[0].nonzero().tolist():
+    assert bool(taught.answered.any())
+    for e, t in (taught.live & (taught.answered | taught.unanswered))[0].nonzero().tolist():
         known = said.get(taught.features[0, e, t].numpy().tobytes())
-        assert bool(taught.asked[0, e, t]) == (known is not None)
+        assert bool(taught.answered[0, e, t]) == (known is not None)
         if known is not None:
             assert int(taught.action[0, e, t]) in known
 
 
 def test_the_nearest_demonstration_is_taken_where_none_fits(exported: Path) -> None:
     taught = _teach(exported)
-    assert torch.equal(taught.asked, taught.live)
+    assert torch.equal(taught.answered, taught.live)
 
 
 class _Start(gymnasium.Env[dict[str, Any], np.int64]):

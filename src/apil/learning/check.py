@@ -20,9 +20,9 @@ from apil.types import Answer, Observation, Reference
 
 
 class _Step(NamedTuple):
-    """What was asked, answered and done at a step of a walk."""
+    """What was put, answered and done at a step of a walk."""
 
-    asked: Tensor
+    put: Tensor
     answer: Answer
     action: Tensor
 
@@ -88,7 +88,7 @@ def _check_lessons(teacher: Teacher, task: Task[Any], problems: Problems) -> Non
     half = Streams(SEEDS).draws("check/half", 0).uniform(task.horizon, EPISODES) < 0.5
     everywhere = torch.ones_like(half)
     first = _lesson(teacher, task, problems, SEEDS, everywhere)
-    questions = sum(int(step.asked.sum()) for step in first)
+    questions = sum(int(step.put.sum()) for step in first)
     problems.require(any(_given(step.answer).any() for step in first), f"it answered none of {questions} questions")
     actions = [step.action for step in first]
     again = _lesson(teacher, task, problems, SEEDS, everywhere, actions)
@@ -118,13 +118,13 @@ def _lesson(
     chance = streams.draws("check/action", 0)
     state = task.reset(streams.draws("task", 0), EPISODES)
     for t in range(task.horizon):
-        seen, asked = task.observe(state), ask[:, t] & ~task.done(state)
-        answer = _answered(problems, group, task, state, asked, t)
+        seen, put = task.observe(state), ask[:, t] & ~task.done(state)
+        answer = _answered(problems, group, task, state, put, t)
         own = random_action(task, seen, chance)
-        given = asked & _given(answer)
+        given = put & _given(answer)
         follow = given if task.box is None else given.unsqueeze(-1)
         action = torch.where(follow, answer.action, own) if actions is None else actions[t]
-        steps.append(_Step(asked, answer, action))
+        steps.append(_Step(put, answer, action))
         state = task.step(state, action)
     try:
         Guard().final(Groups([group]), task.distance(state))
@@ -135,15 +135,15 @@ def _lesson(
     return steps
 
 
-def _answered(problems: Problems, group: Group[Session], task: Task[Any], state: Any, asked: Tensor, t: int) -> Answer:
+def _answered(problems: Problems, group: Group[Session], task: Task[Any], state: Any, put: Tensor, t: int) -> Answer:
     """The answers of a step; what is wrong with them is noted, and those answers count as not given."""
     seen, reference = task.observe(state), task.reference(state)
     try:
-        return Guard(box=task.box).answers(Groups([group]), seen, reference, asked, t)
+        return Guard(box=task.box).answers(Groups([group]), seen, reference, put, t)
     except TeacherError as error:
         problem = error.problem.removeprefix(f"Teacher '{group.name}'").strip(", ")
         problems.expect(False, f"at step {t}, {problem}")
-        return Guard(on_error="skip", box=task.box).answers(Groups([group]), seen, reference, asked, t)
+        return Guard(on_error="skip", box=task.box).answers(Groups([group]), seen, reference, put, t)
 
 
 def _given(answer: Answer) -> Tensor:
@@ -153,7 +153,7 @@ def _given(answer: Answer) -> Tensor:
 
 def _same(one: Answer, other: _Step) -> bool:
     """Whether an answer agrees with that of another walk wherever that one asked."""
-    given, two = other.asked & _given(one), other.answer
+    given, two = other.put & _given(one), other.answer
     pairs = [(getattr(one, name)[given], getattr(two, name)[given]) for name in ("action", "distance", "identity")]
     same = all(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True) for a, b in pairs)
-    return same and torch.equal(given, other.asked & _given(two))
+    return same and torch.equal(given, other.put & _given(two))

@@ -46,8 +46,8 @@ class Step:
     belief: Belief
     fired: Tensor
     """[runs, episodes] bool: the query policy wanted to ask."""
-    asked: Tensor
-    """[runs, episodes] bool: it asked and was answered."""
+    answered: Tensor
+    """[runs, episodes] bool: a teacher answered."""
     answer: Answer
     action: Tensor
     """[runs, episodes] long, or [runs, episodes, n] float: what was executed."""
@@ -146,7 +146,7 @@ def _own_action(belief: Belief, arrival: Tensor, greedy: bool) -> Tensor:
 
 
 def _follows(agents: Agents, acting: Acting) -> Tensor:
-    """[runs, 1] bool: whether the teacher's action is executed where asked."""
+    """[runs, 1] bool: whether the teacher's action is executed where there is an answer."""
     if acting != "training":
         return torch.full((len(agents.streams.seeds), 1), acting == "helped")
     groups = agents.queries
@@ -198,7 +198,7 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) ->
     def over_time(tensors: Sequence[Tensor]) -> Tensor:
         return torch.stack(list(tensors), dim=2)
 
-    asked = over_time([s.asked for s in steps])
+    answered = over_time([s.answered for s in steps])
     answers = over_time([s.answer.action for s in steps])
     features = over_time([s.seen.features for s in steps])
     # Where the observation is the state, it is stacked once.
@@ -209,11 +209,11 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) ->
         valid_actions=over_time([s.seen.valid for s in steps]),
         mean=over_time([s.belief.mean for s in steps]),
         identity_belief=over_time([s.belief.identity for s in steps]),
-        asked=asked,
-        unanswered=over_time([s.fired for s in steps]) & ~asked,
-        action=torch.where(_over(asked, answers), answers, 0),
-        distance=torch.where(asked, over_time([s.answer.distance for s in steps]), torch.nan),
-        identity=torch.where(asked, over_time([s.answer.identity for s in steps]), 0),
+        answered=answered,
+        unanswered=over_time([s.fired for s in steps]) & ~answered,
+        action=torch.where(_over(answered, answers), answers, 0),
+        distance=torch.where(answered, over_time([s.answer.distance for s in steps]), torch.nan),
+        identity=torch.where(answered, over_time([s.answer.identity for s in steps]), 0),
         taken=over_time([s.action for s in steps]),
         live=over_time([s.live for s in steps]),
         final_distance=final_distance,

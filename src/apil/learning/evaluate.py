@@ -40,7 +40,7 @@ def evaluate(
         for batch in chunks(agents, episodes, acting, "evaluation/"):  # type: ignore[arg-type]
             parts = {
                 "successes": batch.success.sum(1).double(),
-                "fired": (batch.asked | batch.unanswered).sum((1, 2)).double(),
+                "fired": (batch.answered | batch.unanswered).sum((1, 2)).double(),
                 "steps": batch.live.sum((1, 2)).double(),
                 **step_sums(batch),
             }

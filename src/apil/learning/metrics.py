@@ -54,14 +54,14 @@ class Meter:
 
     def add(self, episodes: Episodes, logs: dict[str, Tensor]) -> None:
         """One iteration."""
-        asked = episodes.asked.sum((1, 2)).double()
-        self.answers += asked
+        answered = episodes.answered.sum((1, 2)).double()
+        self.answers += answered
         self.unanswered += episodes.unanswered.sum((1, 2))
         if self._costs is not None:
             of_step = self._costs.gather(1, episodes.identity.flatten(1)).view(episodes.identity.shape)
-            self.cost += torch.where(episodes.asked, of_step, 0.0).sum((1, 2))
+            self.cost += torch.where(episodes.answered, of_step, 0.0).sum((1, 2))
         sums = {
-            "asked": asked,
+            "asked": answered,  # its name in checkpoints
             "steps": episodes.live.sum((1, 2)).double(),
             "successes": episodes.success.sum(1).double(),
             **step_sums(episodes),
@@ -70,7 +70,7 @@ class Meter:
             for name, value in values.items():
                 target[name] = target[name] + value if name in target else value.double().clone()
         self._iterations += 1
-        self._episodes = self._iterations * episodes.asked.shape[1]
+        self._episodes = self._iterations * episodes.answered.shape[1]
 
     def restart(self) -> None:
         """Begins a new row."""

@@ -47,7 +47,7 @@ class Learner:
         """One step of every part that has something to learn; returns the losses and logs, each [runs]."""
         agents = self._agents
         policy, identity = agents.model.losses(episodes, agents.streams.draws("dropout", iteration))
-        answered = episodes.asked.flatten(1).any(1)
+        answered = episodes.answered.flatten(1).any(1)
         terms, active = [policy, identity], [answered, answered]
         everyone, losses = slice(0, len(policy)), []
         logs = {"policy_loss": policy.detach(), "identity_loss": identity.detach()}

@@ -81,17 +81,17 @@ class EncodedModel:
         return self._model.policies(self._seen(observation))
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
-        """The losses of the model on states that are encoded again, with gradient, where a teacher was asked."""
-        runs, batch, horizon = episodes.asked.shape
+        """The losses of the model on states that are encoded again, with gradient, where a teacher answered."""
+        runs, batch, horizon = episodes.answered.shape
         rows = episodes.features.reshape(runs, batch * horizon, -1)
-        asked = episodes.asked.reshape(runs, -1)
+        answered = episodes.answered.reshape(runs, -1)
         # The other steps have no loss and need no states.
-        states = torch.stack([self._again(run, rows[run], asked[run]) for run in range(runs)])
+        states = torch.stack([self._again(run, rows[run], answered[run]) for run in range(runs)])
         return self._model.losses(replace(episodes, features=states.view(runs, batch, horizon, -1)), draws)
 
-    def _again(self, run: int, rows: Tensor, asked: Tensor) -> Tensor:
+    def _again(self, run: int, rows: Tensor, answered: Tensor) -> Tensor:
         # One row at least, so that every parameter is part of the loss.
-        places = asked.nonzero().flatten() if bool(asked.any()) else torch.zeros(1, dtype=torch.long)
+        places = answered.nonzero().flatten() if bool(answered.any()) else torch.zeros(1, dtype=torch.long)
         states = self.encoder.of_run(run, rows[places])
         return states.new_zeros(len(rows), states.shape[-1]).index_copy(0, places, states)
 

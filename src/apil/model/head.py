@@ -45,8 +45,8 @@ class Head(Protocol):
     def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
         """Each policy by itself, [runs, n, K, outputs] -> [runs, n, K, A or 2n]; as in `Belief`."""
 
-    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, asked: Tensor) -> Tensor:
-        """[runs]: negative log-likelihood of the answers in nats, summed where `asked` [runs, n]."""
+    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, answered: Tensor) -> Tensor:
+        """[runs]: negative log-likelihood of the answers in nats, summed where `answered` [runs, n]."""
 
 
 class Categorical:
@@ -69,17 +69,17 @@ class Categorical:
         """Probabilities."""
         return outputs.masked_fill(~observation.valid.unsqueeze(2), -torch.inf).softmax(-1)
 
-    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, asked: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, answered: Tensor) -> Tensor:
         """Cross-entropy."""
-        return likelihood_loss(outputs.masked_fill(~valid, -torch.inf), action, asked)
+        return likelihood_loss(outputs.masked_fill(~valid, -torch.inf), action, answered)
 
 
-def likelihood_loss(logits: Tensor, target: Tensor, asked: Tensor) -> Tensor:
-    """[runs]: negative log-likelihood (nats) of `target` [runs, n], summed where `asked`."""
-    # Where nothing was asked the target is a placeholder whose likelihood may be 0: ignored, never multiplied by 0.
-    target = torch.where(asked, target, -100)
+def likelihood_loss(logits: Tensor, target: Tensor, answered: Tensor) -> Tensor:
+    """[runs]: negative log-likelihood (nats) of `target` [runs, n], summed where `answered`."""
+    # Where nobody answered the target is a placeholder whose likelihood may be 0: ignored, never multiplied by 0.
+    target = torch.where(answered, target, -100)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), target.flatten(), reduction="none")
-    return loss.view(asked.shape).sum(-1)
+    return loss.view(answered.shape).sum(-1)
 
 
 LEAST, MOST = math.log(0.02**2), math.log(2.0**2)
@@ -118,12 +118,12 @@ class Gaussian:
         means, variances = self._moments(outputs)
         return torch.cat([means, variances.sqrt()], -1)
 
-    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, asked: Tensor) -> Tensor:
+    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, answered: Tensor) -> Tensor:
         """Of the scaled answer."""
         means, log_variances = self._split(outputs)
         error = (self.box.scaled(action) - means).square() * torch.exp(-log_variances)
         loss = 0.5 * (error + log_variances + math.log(2.0 * math.pi)).sum(-1)
-        return torch.where(asked, loss, 0.0).sum(-1)
+        return torch.where(answered, loss, 0.0).sum(-1)
 
     def _moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         means, log_variances = self._split(outputs)

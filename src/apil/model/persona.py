@@ -82,22 +82,22 @@ class PersonaModel:
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
         """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs].
 
-        Negative log-likelihoods at asked steps, summed over the steps of an episode, averaged over episodes.
+        Negative log-likelihoods at answered steps, summed over the steps of an episode, averaged over episodes.
         """
-        runs, batch, horizon = episodes.asked.shape
+        runs, batch, horizon = episodes.answered.shape
         count = batch * horizon
         features = episodes.features.reshape(runs, count, -1)
-        asked = episodes.asked.reshape(runs, count)
+        answered = episodes.answered.reshape(runs, count)
         identity = episodes.identity.reshape(runs, count)
         rows = identity + self.teachers * torch.arange(runs).unsqueeze(1)
         persona = self.policy["persona"].flatten(0, 1).index_select(0, rows.flatten()).view(runs, count, -1)
         inputs = torch.cat([features, persona], dim=-1)
         inputs = inputs * draws.kept(self.sizes.dropout, count, inputs.shape[-1])
         valid = episodes.valid_actions.reshape(runs, count, -1)
-        policy = self.head.loss(mlp(self.policy, inputs), episodes.action.flatten(1, 2), valid, asked)
+        policy = self.head.loss(mlp(self.policy, inputs), episodes.action.flatten(1, 2), valid, answered)
         # The identity loss does not reach an encoder of the state.
         logits = mlp(self.identity, features.detach())[..., : self.teachers]
-        return policy / batch, likelihood_loss(logits, identity, asked) / batch
+        return policy / batch, likelihood_loss(logits, identity, answered) / batch
 
 
 class SampledModel:

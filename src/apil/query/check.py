@@ -52,7 +52,7 @@ def _require(good: bool | Tensor, otherwise: str) -> None:
 
 def _check_form(policy: Any) -> None:
     for attribute, what in (
-        ("executes_answer", "whether the teacher's action is executed where asked, a bool"),
+        ("executes_answer", "whether the teacher's action is executed where it answers, a bool"),
         ("parameters", "what it learns, a dict of tensors [runs, ...]; empty for fixed rules"),
         ("memory", "what it keeps, a dict of tensors [runs, ...]; empty for most"),
         ("begin", "a method that opens a batch of episodes"),
@@ -190,27 +190,27 @@ def _answer(runs: int, t: int) -> Answer:
 
 
 def _episodes() -> Episodes:
-    """Some steps asked, some not; one run with no answers at all."""
+    """Some steps answered, some not; one run with no answers at all."""
 
     def draw(name: str, *shape: int) -> Tensor:
         return _draw(_RUNS, name, _EPISODES, _HORIZON, *shape)
 
     state, action, final = draw("state", _STATE), (draw("action") * _ACTIONS).long(), 3 * draw("final")[..., 0]
-    asked = draw("asked") < 0.5
-    asked[-1] = False
+    answered = draw("asked") < 0.5
+    answered[-1] = False
     return Episodes(
         features=state,
         state=state,
         valid_actions=torch.ones(_RUNS, _EPISODES, _HORIZON, _ACTIONS, dtype=torch.bool),
         mean=(3 * draw("mean", _ACTIONS)).softmax(-1),
         identity_belief=draw("identity", _TEACHERS).softmax(-1),
-        asked=asked,
-        unanswered=torch.zeros_like(asked),
-        action=torch.where(asked, action, 0),
-        distance=torch.where(asked, 5 * draw("distance"), torch.nan),
+        answered=answered,
+        unanswered=torch.zeros_like(answered),
+        action=torch.where(answered, action, 0),
+        distance=torch.where(answered, 5 * draw("distance"), torch.nan),
         identity=torch.zeros_like(action),
         taken=action,
-        live=torch.ones_like(asked),
+        live=torch.ones_like(answered),
         final_distance=final,
         success=final < 1.0,
         uncertainty=Uncertainty(*draw("uncertainty", 5).unbind(-1)),

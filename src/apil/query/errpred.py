@@ -22,7 +22,7 @@ class PredictedMargin:
     """Predicts the error 1 - pi(a* | s) of the mean policy.
 
     For continuous actions it is the squared error of the mean action, scaled by the action range (`policy_error`).
-    Regressed by squared error at asked steps only: elsewhere the teacher's action is not known.
+    Regressed by squared error at answered steps only: elsewhere the teacher's action is not known.
     """
 
     def __init__(self, setup: QuerySetup, name: str = "errpred") -> None:
@@ -38,7 +38,7 @@ class PredictedMargin:
         return lambda belief: session.logits(belief).softmax(-1)[..., 1]
 
     def loss(self, episodes: Episodes) -> QueryLoss:
-        """Squared error of the predicted error, summed over asked steps, averaged over episodes."""
+        """Squared error of the predicted error, summed over answered steps, averaged over episodes."""
         predicted = self._network.over_episodes(episodes).softmax(-1)[..., 1]
-        error = torch.where(episodes.asked, (predicted - policy_error(episodes, self._box)).square(), 0.0)
-        return QueryLoss(error.sum((1, 2)) / episodes.asked.shape[1], episodes.asked.flatten(1).any(1))
+        error = torch.where(episodes.answered, (predicted - policy_error(episodes, self._box)).square(), 0.0)
+        return QueryLoss(error.sum((1, 2)) / episodes.answered.shape[1], episodes.answered.flatten(1).any(1))

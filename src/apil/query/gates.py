@@ -79,8 +79,8 @@ class Budget:
 
     With r the share that is due, the threshold is the (1 - r) quantile of the last `RECENT` scores; of equal scores at
     the threshold a random share is asked, so that a score with few values keeps its budget too. Scores change as the
-    agent learns, so r is corrected by what is missing: r = b + (b * steps - asked) / RECENT, held between 0 and 1,
-    where `asked` and `steps` are of the whole run. As long as nothing is known it asks at random. When the
+    agent learns, so r is corrected by what is missing: r = b + (b * steps - fired) / RECENT, held between 0 and 1,
+    where `fired` and `steps` are of the whole run. As long as nothing is known it asks at random. When the
     trained agent is measured the threshold stays where training left it.
     """
 
@@ -98,8 +98,8 @@ class Budget:
         """[runs] float64: r, the share of the next steps to ask on."""
         if not self._make_up:
             return self._budgets
-        asked, steps = self._counts.unbind(-1)
-        return (self._budgets + (self._budgets * steps - asked) / RECENT).clamp(0.0, 1.0)
+        fired, steps = self._counts.unbind(-1)
+        return (self._budgets + (self._budgets * steps - fired) / RECENT).clamp(0.0, 1.0)
 
     def begin(self) -> OpenGate:
         """The quantile is taken once for a batch."""
@@ -129,7 +129,7 @@ class Budget:
         kept = new.shape[1]
         for memory, value in ((self._recent, new), (self._known, live)):
             memory.copy_(torch.cat([memory[:, kept:], value], 1))
-        fired = episodes.asked | episodes.unanswered
+        fired = episodes.answered | episodes.unanswered
         self._counts += torch.stack([fired.sum((1, 2)), episodes.live.sum((1, 2))], -1)
 
 

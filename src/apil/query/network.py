@@ -58,7 +58,7 @@ class FeedForwardNetwork:
 
     def over_episodes(self, episodes: Episodes) -> Tensor:
         """[runs, episodes, T, 2]"""
-        runs, batch, horizon = episodes.asked.shape
+        runs, batch, horizon = episodes.answered.shape
         inputs = _episode_input(self.parameters["time"], episodes, self.horizon)
         return mlp(self.parameters, inputs.view(runs, batch * horizon, -1)).view(runs, batch, horizon, 2)
 
@@ -85,7 +85,7 @@ class RecurrentNetwork:
 
     def over_episodes(self, episodes: Episodes) -> Tensor:
         """[runs, episodes, T, 2]; the products with the inputs are taken for all steps at once."""
-        runs, batch, horizon = episodes.asked.shape
+        runs, batch, horizon = episodes.answered.shape
         inputs = _episode_input(self.parameters["time"], episodes, self.horizon)
         driven = linear(inputs.view(runs, batch * horizon, -1), self.parameters["wx"], self.parameters["b"])
         driven = driven.view(runs, batch, horizon, -1)
@@ -127,7 +127,7 @@ def _step_input(time: Tensor, belief: Belief) -> Tensor:
 
 def _episode_input(time: Tensor, episodes: Episodes, horizon: int) -> Tensor:
     """[runs, episodes, T, S + A + time]"""
-    _, batch, steps = episodes.asked.shape
+    _, batch, steps = episodes.answered.shape
     remaining = torch.arange(horizon, horizon - steps, -1)
     now = time[:, remaining].unsqueeze(1).expand(-1, batch, -1, -1)
     return torch.cat([episodes.state, episodes.mean, now], dim=-1)

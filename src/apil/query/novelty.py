@@ -40,11 +40,11 @@ class Distillation:
         return (mlp(self.parameters, state) - mlp(self._target, state)).square().mean(-1)
 
     def loss(self, episodes: Episodes) -> QueryLoss:
-        """The same error, summed over asked steps, averaged over episodes."""
-        runs, batch, horizon = episodes.asked.shape
+        """The same error, summed over answered steps, averaged over episodes."""
+        runs, batch, horizon = episodes.answered.shape
         error = self._error(episodes.state.reshape(runs, batch * horizon, -1)).view(runs, batch, horizon)
-        loss = torch.where(episodes.asked, error, 0.0).sum((1, 2)) / batch
-        return QueryLoss(loss, episodes.asked.flatten(1).any(1))
+        loss = torch.where(episodes.answered, error, 0.0).sum((1, 2)) / batch
+        return QueryLoss(loss, episodes.answered.flatten(1).any(1))
 
 
 def rnd(setup: QuerySetup) -> ScoredPolicy:
@@ -101,7 +101,7 @@ class NoveltyOrRisk:
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Squared error of Q against its Bellman target: 1 at a good end, 0 at a bad one, gamma Q(s') before it.
 
-        Over live steps, asked or not; summed over steps, averaged over episodes.
+        Over live steps, answered or not; summed over steps, averaged over episodes.
         """
         self._remember(episodes)
         quality = self._network.over_episodes(episodes).softmax(-1)[..., 1]
@@ -114,12 +114,12 @@ class NoveltyOrRisk:
 
     def _remember(self, episodes: Episodes) -> None:
         """Keeps novelty and risk of the states where the agent had control, that of each switch included."""
-        asked = episodes.asked
-        apart = torch.where(asked, discrepancy(episodes.mean, episodes.action, self._box), 0.0).double()
-        self._apart.mul_(0.99).add_(torch.stack([apart.sum((1, 2)), asked.sum((1, 2)).double()], -1))
+        answered = episodes.answered
+        apart = torch.where(answered, discrepancy(episodes.mean, episodes.action, self._box), 0.0).double()
+        self._apart.mul_(0.99).add_(torch.stack([apart.sum((1, 2)), answered.sum((1, 2)).double()], -1))
         if not self._seen:
             return
-        taught_on = torch.cat([torch.zeros_like(asked[..., :1]), asked[..., 1:] & asked[..., :-1]], -1)
+        taught_on = torch.cat([torch.zeros_like(answered[..., :1]), answered[..., 1:] & answered[..., :-1]], -1)
         own = (episodes.live & ~taught_on).flatten(1)
         values = torch.stack(self._seen, -1).flatten(2)
         stride = -(-own.shape[1] // _RECENT)

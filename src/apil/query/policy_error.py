@@ -8,7 +8,7 @@ from apil.types import ActionBox, Episodes
 
 
 def policy_error(episodes: Episodes, box: ActionBox | None) -> Tensor:
-    """[runs, episodes, T], from 0 to 1; means something at asked steps only.
+    """[runs, episodes, T], from 0 to 1; means something at answered steps only.
 
     Discrete actions: 1 - pi(a* | s). Continuous ones: the squared distance between the mean action, clipped to the box,
     and the answer, as a share of the action range in each number, averaged over the n numbers.

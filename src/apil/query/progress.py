@@ -15,7 +15,7 @@ from apil.types import Episodes
 
 
 def reference_queries(
-    asked: Tensor,
+    answered: Tensor,
     distance: Tensor,
     final_distance: Tensor,
     *,
@@ -26,50 +26,50 @@ def reference_queries(
 ) -> Tensor:
     """Alg 2's labelling: true where the reference action of the query policy is *query*.
 
-    A step t makes progress if the episode ends within `epsilon` of the goal, or if some asked step i >= t has a
-    distance of at least `sigma` times a later known one: that of an asked step j > i, or the final distance. The
+    A step t makes progress if the episode ends within `epsilon` of the goal, or if some answered step i >= t has a
+    distance of at least `sigma` times a later known one: that of an answered step j > i, or the final distance. The
     reference action is *query* where there is no progress.
 
     Args:
-        asked: `[episodes, T]` bool.
-        distance: `[episodes, T]` float; read only where asked, elsewhere it may be NaN.
+        answered: `[episodes, T]` bool.
+        distance: `[episodes, T]` float; read only where answered, elsewhere it may be NaN.
         final_distance: `[episodes]` float, d_T.
         sigma: above 1.
         epsilon: not negative.
-        valid: `[episodes, T]` bool; false after the end of an episode. Such steps count as not asked and give false.
+        valid: `[episodes, T]` bool; false after the end of an episode. Such steps count as unanswered and give false.
         missing: NaN may stand for a distance that was not told; it then proves nothing, neither shrinking nor a good
             end. Otherwise NaN where a distance is due is refused.
 
     Returns:
         `[episodes, T]` bool.
     """
-    if asked.dim() != 2 or distance.shape != asked.shape or final_distance.shape != asked.shape[:1]:
+    if answered.dim() != 2 or distance.shape != answered.shape or final_distance.shape != answered.shape[:1]:
         raise ApilError(
-            f"asked {list(asked.shape)}, distance {list(distance.shape)} and final_distance "
+            f"answered {list(answered.shape)}, distance {list(distance.shape)} and final_distance "
             f"{list(final_distance.shape)} do not fit: expected [episodes, T], [episodes, T], [episodes]."
         )
-    if valid is not None and valid.shape != asked.shape:
-        raise ApilError(f"valid has shape {list(valid.shape)}; expected that of asked, {list(asked.shape)}.")
+    if valid is not None and valid.shape != answered.shape:
+        raise ApilError(f"valid has shape {list(valid.shape)}; expected that of answered, {list(answered.shape)}.")
     if not sigma > 1:
         raise ApilError(f"sigma is {sigma:g}: progress needs a factor above 1.")
     if not epsilon >= 0:
         raise ApilError(f"epsilon is {epsilon:g}: a distance is not negative, use 0 or more.")
     if valid is not None:
-        asked = asked & valid
+        answered = answered & valid
     end_known = torch.ones_like(final_distance, dtype=torch.bool)
     if missing:
-        asked = asked & ~distance.isnan()
+        answered = answered & ~distance.isnan()
         end_known = ~final_distance.isnan()
         final_distance = torch.where(end_known, final_distance, torch.inf)
-    known = torch.where(asked, distance, torch.inf)
+    known = torch.where(answered, distance, torch.inf)
     if bool(known.isnan().any()) or bool(final_distance.isnan().any()):
-        raise ApilError("A distance is NaN where it was asked for, or at the end: a teacher must tell it there.")
+        raise ApilError("A distance is NaN where a teacher answered, or at the end: it must tell it there.")
     # later[:, t] = the least known distance after step t, the final one included.
     after = torch.cat([known, final_distance.unsqueeze(1)], dim=1)[:, 1:]
     later = after.flip(1).cummin(1).values.flip(1)
     # Where the end was not told there may be no later distance at all, and nothing to compare with.
-    some_later = torch.cat([asked, end_known.unsqueeze(1)], dim=1)[:, 1:].flip(1).cummax(1).values.flip(1)
-    shrinks = asked & some_later & (known >= sigma * later)
+    some_later = torch.cat([answered, end_known.unsqueeze(1)], dim=1)[:, 1:].flip(1).cummax(1).values.flip(1)
+    shrinks = answered & some_later & (known >= sigma * later)
     ahead = shrinks.flip(1).cummax(1).values.flip(1)
     no_progress = ~(ahead | (final_distance <= epsilon).unsqueeze(1))
     return no_progress if valid is None else no_progress & valid
@@ -83,7 +83,7 @@ def apil(setup: QuerySetup) -> ScoredPolicy:
 class ProgressPrediction:
     """Imitates the combined query teacher of the paper: *query* where there was no progress, else *continue*.
 
-    The score is the probability of *query*; its loss is taken at every step, asked or not.
+    The score is the probability of *query*; its loss is taken at every step, answered or not.
     """
 
     def __init__(self, setup: QuerySetup) -> None:
@@ -106,10 +106,10 @@ class ProgressPrediction:
         Logs the two terms of the paper's query objective, as fractions of the steps: `query_on_progress`, the
         probability of asking in a state with progress, and `no_progress`, that of being in a state without.
         """
-        runs, batch, horizon = episodes.asked.shape
+        runs, batch, horizon = episodes.answered.shape
         gap = self._gap(episodes)[:, None, None]
         reference = reference_queries(
-            episodes.asked.flatten(0, 1),
+            episodes.answered.flatten(0, 1),
             (episodes.distance - gap).clamp_min(0.0).flatten(0, 1),
             (episodes.final_distance - gap[:, 0]).clamp_min(0.0).flatten(),
             sigma=self._setup.sigma,
@@ -133,10 +133,10 @@ class ProgressPrediction:
         """[runs] d*_T: the number that was set, or the mean final distance of all episodes so far in which the teachers
         were followed at every step (0 before the first).
         """
-        runs = episodes.asked.shape[0]
+        runs = episodes.answered.shape[0]
         if self._setup.gap != "estimate":
             return torch.full((runs,), self._setup.gap)
-        followed = (episodes.asked | ~episodes.live).all(-1) & ~episodes.final_distance.isnan()
+        followed = (episodes.answered | ~episodes.live).all(-1) & ~episodes.final_distance.isnan()
         self.memory["followed"] += followed.sum(-1)
         self.memory["distance"] += torch.where(followed, episodes.final_distance, 0.0).double().sum(-1)
         return (self.memory["distance"] / self.memory["followed"].clamp_min(1.0)).float()

@@ -73,7 +73,7 @@ class QueryPolicy(Protocol):
     """Decides at each step whether to ask. A leading `runs` axis is an ordinary batch axis to it."""
 
     executes_answer: bool
-    """In training, the teacher's action is executed where it was asked (all but DAGGER)."""
+    """In training, the teacher's action is executed where it answered (all but DAGGER)."""
     parameters: Parameters
     """What it learns; empty for fixed rules."""
     memory: Parameters

@@ -1,7 +1,7 @@
 """Rules that learn where the agent would part from its teacher: SafeDAgger, LazyDAgger, EnsembleDAgger.
 
 All three begin with `warm` batches of full teaching, the demonstrations that their papers begin with, and learn at
-asked steps only: elsewhere the teacher's action is not known. How far the agent is from its teacher is the
+answered steps only: elsewhere the teacher's action is not known. How far the agent is from its teacher is the
 `discrepancy`.
 """
 
@@ -53,12 +53,12 @@ class PredictedUnsafe:
         return lambda belief: session.logits(belief).softmax(-1)[..., 1]
 
     def loss(self, episodes: Episodes) -> QueryLoss:
-        """Cross-entropy against 1[discrepancy > deviation], summed over asked steps, averaged over episodes."""
+        """Cross-entropy against 1[discrepancy > deviation], summed over answered steps, averaged over episodes."""
         unsafe = discrepancy(episodes.mean, episodes.action, self._box) > self._deviation
         logits = self._network.over_episodes(episodes)
         likelihood = logits.log_softmax(-1).gather(-1, unsafe.long().unsqueeze(-1)).squeeze(-1)
-        loss = -torch.where(episodes.asked, likelihood, 0.0).sum((1, 2)) / episodes.asked.shape[1]
-        return QueryLoss(loss, episodes.asked.flatten(1).any(1))
+        loss = -torch.where(episodes.answered, likelihood, 0.0).sum((1, 2)) / episodes.answered.shape[1]
+        return QueryLoss(loss, episodes.answered.flatten(1).any(1))
 
 
 def safedagger(setup: QuerySetup, *, deviation: float = 0.5, warm: int = WARM) -> ScoredPolicy:

@@ -116,12 +116,12 @@ class InstructionModel:
             return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the asked steps of the batch.
+        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the answered steps of the batch.
 
         The error of the distance is averaged over those of them at which one was told."""
         weights, live = self.weights(), episodes.live[0]
-        told = (episodes.asked, episodes.action, episodes.distance, episodes.identity, episodes.state)
-        is_asked, action, distance, identity, acted_on = (table[0][live] for table in told)
+        told = (episodes.answered, episodes.action, episodes.distance, episodes.identity, episodes.state)
+        has_answer, action, distance, identity, acted_on = (table[0][live] for table in told)
 
         def keep(rate: float, shape: tuple[int, ...]) -> Tensor:
             return draws.kept(rate, *shape)[0]
@@ -133,17 +133,17 @@ class InstructionModel:
         logits = (wanted * seen.candidates).sum(-1) / math.sqrt(wanted.shape[-1])
         logits = logits + match(weights, seen, sought[seen.step])
         likelihood = seen.table(logits, self.actions, -torch.inf)
-        asked = is_asked.nonzero().squeeze(-1)
-        count = max(1, len(asked))
-        policy = functional.cross_entropy(likelihood[asked], action[asked], reduction="sum") / count
+        answered = has_answer.nonzero().squeeze(-1)
+        count = max(1, len(answered))
+        policy = functional.cross_entropy(likelihood[answered], action[answered], reduction="sum") / count
         if self.sizes.distance_weight:
             # A teacher that leaves a distance out gives NaN.
-            known = asked[~distance[asked].isnan()]
+            known = answered[~distance[answered].isnan()]
             guess = affine(weights, "distance", state[known])[:, 0]
             truth = (distance[known] / 10.0).clamp_max(_FAR)
             policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, len(known))
         who = mlp(self.identity, acted_on.unsqueeze(0))[0, :, : self.teachers]
-        of_identity = functional.cross_entropy(who[asked], identity[asked], reduction="sum") / count
+        of_identity = functional.cross_entropy(who[answered], identity[answered], reduction="sum") / count
         return policy.unsqueeze(0), of_identity.unsqueeze(0)
 
     def _whole_episodes(

@@ -134,7 +134,7 @@ def evaluate_split(
         for tour in tours(agents, task, acting, greedy=greedy, limit=limit):  # type: ignore[arg-type]
             batch = tour.episodes
             parts = {name: getattr(tour.trip, name).double().sum() for name in MEASURES}
-            parts |= {"fired": (batch.asked | batch.unanswered).sum(), "steps": batch.live.sum()}
+            parts |= {"fired": (batch.answered | batch.unanswered).sum(), "steps": batch.live.sum()}
             parts |= {name: value[0] for name, value in step_sums(batch).items()}
             sums = {name: sums.get(name, 0.0) + float(value) for name, value in parts.items()}
             done += len(tour.episode)

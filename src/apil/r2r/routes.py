@@ -70,7 +70,7 @@ def route_of(task: R2R, tour: Tour, place: int, members: tuple[str, ...]) -> Rou
     first = int(house[0])
     exits = [(at, int(to)) for at in house.tolist() for to in world.neighbours[at] if to > at]
     batch = tour.episodes
-    live, asked, identity = (table[0, place] for table in (batch.live, batch.asked, batch.identity))
+    live, answered, identity = (table[0, place] for table in (batch.live, batch.answered, batch.identity))
     return Route(
         name=task.name_of(episode),
         instruction=task.instruction(int(batch.features[0, place, 0, 0])),
@@ -79,7 +79,7 @@ def route_of(task: R2R, tour: Tour, place: int, members: tuple[str, ...]) -> Rou
         annotated=[int(at) - first for at in task.paths[episode] if at >= 0],
         walked=[at - first for at in walked],
         heading=float(task.start(tour.episode[None]).heading[0, place]),
-        answered=[int(identity[t]) if asked[t] else None for t in range(task.horizon) if live[t]],
+        answered=[int(identity[t]) if answered[t] else None for t in range(task.horizon) if live[t]],
         members=members,
         success_distance=task.success_distance,
         outcome=_outcome(tour, place),
@@ -89,9 +89,10 @@ def route_of(task: R2R, tour: Tour, place: int, members: tuple[str, ...]) -> Rou
 def _outcome(tour: Tour, place: int) -> str:
     trip, batch = tour.trip, tour.episodes
     end = "success" if bool(trip.success[place]) else "no success"
+    answered, steps = batch.answered[0, place].sum(), batch.live[0, place].sum()
     return (
-        f"{end}, {float(trip.navigation_error[place]):.1f} m from the goal, SPL {float(trip.spl[place]):.2f}, nDTW "
-        f"{float(trip.ndtw[place]):.2f}; asked at {batch.asked[0, place].sum()} of {batch.live[0, place].sum()} steps"
+        f"{end}, {float(trip.navigation_error[place]):.1f} m from the goal, SPL {float(trip.spl[place]):.2f}, "
+        f"nDTW {float(trip.ndtw[place]):.2f}; asked at {answered} of {steps} steps"
     )
 
 

@@ -87,20 +87,20 @@ class AnswerBook:
     def write(self, moments: Sequence[tuple[int, int]], answers: Sequence[NDArray[Any]]) -> None:
         """Hands answers to the operating system, and about once a second to the disk.
 
-        `moments` are iteration and step, `answers` are asked, given, identity, action and distance, each
+        `moments` are iteration and step, `answers` are put, given, identity, action and distance, each
         [moments, episodes]; actions that are vectors have one more axis.
         """
-        asked, given, identity, action, distance = answers
-        places, episodes = np.nonzero(asked)
+        put, given, identity, action, distance = answers
+        places, episodes = np.nonzero(put)
         if not len(places):
             return
-        columns = [part[asked].tolist() for part in (identity, action, distance)]
-        if action.ndim > asked.ndim:
+        columns = [part[put].tolist() for part in (identity, action, distance)]
+        if action.ndim > put.ndim:
             columns[1] = [tuple(vector) for vector in columns[1]]
-        if not given[asked].all():
-            columns = [_blanked(column, given[asked].tolist()) for column in columns]
+        if not given[put].all():
+            columns = [_blanked(column, given[put].tolist()) for column in columns]
         # A cache takes 0.0 and -0.0 for the same.
-        tail = _tail.__wrapped__ if np.signbit(distance[asked]).any() else _tail
+        tail = _tail.__wrapped__ if np.signbit(distance[put]).any() else _tail
         starts = [f'{{"iteration": {iteration}, "episode": ' for iteration, _ in moments]
         middles = [f', "step": {step}, "identity": ' for _, step in moments]
         pieces = [""] * (4 * len(places))
@@ -194,26 +194,26 @@ class AnswerBooks:
         self._written = time.monotonic()
         self._remembers = any(book.remembers for book in books)
 
-    def consult(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+    def consult(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         """Asks only for what no book remembers, and notes those answers."""
         if self._remembers:
-            return self._remember(iteration, t, asked, ask)
-        return self._ask(iteration, t, asked, ask)
+            return self._remember(iteration, t, put, ask)
+        return self._ask(iteration, t, put, ask)
 
-    def _ask(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+    def _ask(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         started = time.monotonic()
-        answer = ask(asked)
+        answer = ask(put)
         now = time.monotonic()
-        self._waiting.append((iteration, t, asked, answer))
+        self._waiting.append((iteration, t, put, answer))
         if now - started > _SLOW_SECONDS or now - self._written > _LATE_SECONDS:
             self.flush()
         return answer
 
-    def _remember(self, iteration: int, t: int, asked: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+    def _remember(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         """The same where some answers are known from before a stop."""
         known = [book.take(iteration, t) for book in self.books]
         self._remembers = any(book.remembers for book in self.books)
-        missing = asked.clone()
+        missing = put.clone()
         for run, rows in enumerate(known):
             missing[run, list(rows)] = False
         new = self._ask(iteration, t, missing, ask)
@@ -229,9 +229,9 @@ class AnswerBooks:
         if not waiting:
             return
         moments = [(iteration, t) for iteration, t, _, _ in waiting]
-        given = [asked if answer.given is None else answer.given for _, _, asked, answer in waiting]
+        given = [put if answer.given is None else answer.given for _, _, put, answer in waiting]
         numbers = [[getattr(answer, name) for *_, answer in waiting] for name in ("identity", "action", "distance")]
-        stacked = [torch.stack(part).detach() for part in ([asked for _, _, asked, _ in waiting], given, *numbers)]
+        stacked = [torch.stack(part).detach() for part in ([put for _, _, put, _ in waiting], given, *numbers)]
         columns = [part.double().numpy() if part.is_floating_point() else part.numpy() for part in stacked]
         for run, book in enumerate(self.books):
             book.write(moments, [column[:, run] for column in columns])

@@ -105,9 +105,9 @@ def _batch(agents: Agents, number: int, count: int) -> Iterator[Any]:
 def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Any) -> Any:
     from minari.data_collector import EpisodeBuffer
 
-    asked, fired = played.asked[0, e, :steps], (played.asked | played.unanswered)[0, e, :steps]
+    answered, fired = played.answered[0, e, :steps], (played.answered | played.unanswered)[0, e, :steps]
     taken, told = played.taken[0, e, :steps], played.action[0, e, :steps]
-    follows = asked if taken.dim() == 1 else asked.unsqueeze(-1)
+    follows = answered if taken.dim() == 1 else answered.unsqueeze(-1)
     success = bool(played.success[0, e])
     last = np.arange(steps) == steps - 1
     ended = success or steps < task.horizon
@@ -118,10 +118,10 @@ def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Any) ->
         terminations=list(last & ended),
         truncations=list(last & (not ended)),
         infos={
-            "acted": asked.numpy(),
+            "acted": answered.numpy(),
             "fired": fired.numpy(),
-            "asked": asked.numpy(),
-            "teacher": torch.where(asked, played.identity[0, e, :steps], -1).numpy(),
+            "asked": answered.numpy(),
+            "teacher": torch.where(answered, played.identity[0, e, :steps], -1).numpy(),
             "answers": _as_taken(task, torch.where(follows, told, taken)),
             "distance": played.distance[0, e, :steps].double().numpy(),
             "final_distance": float(played.final_distance[0, e]),

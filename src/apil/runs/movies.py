@@ -27,7 +27,7 @@ class Frame:
     episode: int
     step: int
     picture: Picture
-    asked: bool
+    answered: bool
     caption: str
     """Who acted, and how."""
 
@@ -41,7 +41,7 @@ def frames(agents: Agents, episodes: int, first: int | None = None) -> list[Fram
     spare: list[list[Frame]] = []
     for number in itertools.count(first or 0):
         made = _episode(agents, number)
-        (chosen if first is not None or any(frame.asked for frame in made) else spare).append(made)
+        (chosen if first is not None or any(frame.answered for frame in made) else spare).append(made)
         if len(chosen) == episodes or len(chosen + spare) == max(_TRIED, episodes):
             break
     return [frame for made in (chosen + spare)[:episodes] for frame in made]
@@ -57,8 +57,8 @@ def _episode(agents: Agents, episode: int) -> list[Frame]:
         if bool(step.live[0, 0]):
             number = task.horizon - step.belief.remaining
             caption = _caption(step, members, task.action_names)
-            asked = bool(step.asked[0, 0])
-            made.append(Frame(episode, number, task.picture(state, 0, 0), asked, caption))
+            answered = bool(step.answered[0, 0])
+            made.append(Frame(episode, number, task.picture(state, 0, 0), answered, caption))
 
     end = collect(agents, episode, 1, "helped", "replay/", watch=watch)
     result = "reached the goal" if bool(end.success[0, 0]) else f"ended {float(end.final_distance[0, 0]):g} away"
@@ -74,7 +74,7 @@ def _caption(step: Step, members: list[str], names: tuple[str, ...]) -> str:
     else:
         numbers, spread = (", ".join(f"{n:.2f}" for n in part.tolist()) for part in (action, mean[len(action) :]))
         did, chance = f"[{numbers}]", f"deviation [{spread}], scaled"
-    if not bool(step.asked[0, 0]):
+    if not bool(step.answered[0, 0]):
         return f"agent: {did} (its {chance})"
     identity, distance = int(step.answer.identity[0, 0]), float(step.answer.distance[0, 0])
     return f"asked; teacher {identity} ({members[identity]}): {did}, {distance:g} to go (agent's {chance})"
@@ -110,7 +110,7 @@ def _draw(panel: Any, frame: Frame) -> None:
     panel.clear()
     panel.axis("off")
     if frame.picture.cells:
-        colours = {**_COLOURS, "A": _ASKING} if frame.asked else _COLOURS
+        colours = {**_COLOURS, "A": _ASKING} if frame.answered else _COLOURS
         board = [[to_rgb(colours[cell]) for cell in row] for row in frame.picture.cells]
         panel.pcolormesh(board, edgecolors="white", linewidth=2)
         panel.invert_yaxis()
