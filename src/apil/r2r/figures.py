@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from apil.r2r.paper import printed_results
 from apil.studies.figures import QUERY_STYLES, Plate, legend, panel_each, styled, success_curve, success_marker
 from apil.studies.records import StudyRecords
+from apil.studies.text import texts
 
 _SPLIT_STYLES = ({"color": "#0072b2", "fmt": "o"}, {"color": "#e69f00", "fmt": "s"})
 
@@ -112,41 +113,12 @@ def _split_marks(panel: Axes, study: StudyRecords, teacher: str, split: str, ran
             panel.errorbar([place + 0.3 * rank - 0.15], [success.mean], yerr=bar, **style)
 
 
-_SPLITS = Plate(
-    "figure_splits",
-    "Success alone on each split, and the paper's",
-    "Markers: mean over seeds with its 95 % bootstrap interval; one without a bar rests on one seed. val_unseen: "
-    "houses that no agent was trained in; val_seen: other episodes in the houses trained in. Dashes: the paper's "
-    "success on the R2R test split, also of unseen houses.",
-    draw_splits,
-)
-_ANSWERS = Plate(
-    "figure_success_answers",
-    "What the teachers' answers buy",
-    "Success of the trained agent alone on val_unseen, against all answers that its training used; bars are 95 % "
-    "bootstrap intervals over seeds, and a marker without one rests on one seed. Up and to the left is better.",
-    draw_success_answers,
-)
-_LOOKS = Plate(
-    "figure_looks",
-    "Success alone against answers, while training",
-    "Ten looks in each run, each at the first 500 episodes of val_seen (no random sample of it: for where the "
-    "agents end, see the table of measures): success of the agent alone, with averaged weights, against the answers "
-    "that its training had used by then. Bold: mean over seeds; pale: runs. Up and to the left is better. Looks are "
-    "a tenth of the training apart, and every policy makes one update an iteration: at equal answers one that asks "
-    "at every step has made fewer updates.",
-    draw_looks,
-)
-_TRAINING = Plate(
-    "figure_training_success",
-    "Success during training",
-    "In the train houses, with sampled actions and with the help asked for: bc executes every answer, dagger none, the "
-    "others those that they ask for. So the lines tell how training went, not which agent is the better one.",
-    draw_training_success,
-)
+_DRAWN = (draw_splits, draw_success_answers, draw_looks, draw_training_success)
+_TEXTS = texts("figures.toml", "apil.r2r").items()
+_PLATES = [Plate(name, **text, draw=draw) for (name, text), draw in zip(_TEXTS, _DRAWN, strict=True)]
 
 
 def r2r_plates(general: Sequence[Plate]) -> list[Plate]:
     """All figures of a study, in the order of the report."""
-    own = {_ANSWERS.name: (_SPLITS, _ANSWERS, _LOOKS, _TRAINING)}
-    return [plate for each in general for plate in own.get(each.name, (each,))]
+    own = {"figure_success_answers": _PLATES}
+    return [plate for each in general for plate in own.get(each.name, [each])]

@@ -93,8 +93,8 @@ def default_houses(cache: Path | None = None) -> Path:
 
 
 def _code() -> str:
-    """Ten digits that change with the schema and with any line of the code that makes the file."""
+    """Ten digits that change with the schema and with any line of the code and the words that make the file."""
     digest = hashlib.sha256(str(SCHEMA).encode())
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    for file in sorted(Path(__file__).parent.glob("*.*")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:10]

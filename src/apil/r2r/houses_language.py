@@ -10,20 +10,12 @@ from itertools import pairwise
 
 from apil.r2r.houses_dice import Dice
 from apil.r2r.houses_paths import End, Leg
-from apil.r2r.houses_plan import ROOM_NAMES
+from apil.r2r.houses_plan import ROOM_NAMES, WORDS
 from apil.r2r.houses_things import Thing
 
 STRAIGHT, SLIGHT, SHARP, AROUND = (math.radians(angle) for angle in (30, 60, 125, 150))
 """A turn is called slight from the first angle on, a plain turn from the second, sharp from the third, around from
 the fourth."""
-
-_SAME = (
-    "sofa,couch television,tv fridge,refrigerator painting,picture bookshelf,bookcase oven,stove rug,carpet "
-    "bathtub,tub cabinet,cupboard ottoman,footstool hallway,hall,corridor entryway,foyer office,study "
-    "gym,exercise_room stairs,staircase"
-)
-_SYNONYMS = {names.split(",")[0]: names.replace("_", " ").split(",") for names in _SAME.split()}
-"""Names that are equally likely for a thing or a room; others have one."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +34,7 @@ class Style:
     """On which side a thing is passed, and 'on the left' for a turn."""
 
 
-STYLES = (
-    Style(turns=0.97, rooms=0.5, landmarks=0.15, straight=0.35, sides=0.2),
-    Style(turns=0.75, rooms=0.75, landmarks=0.7, straight=0.3, sides=0.4),
-    Style(turns=0.93, rooms=0.9, landmarks=0.45, straight=0.5, sides=0.4),
-)
+STYLES = tuple(Style(**style) for style in WORDS["styles"])
 """One who gives directions, one who points at things, one who tells it all."""
 PLAIN = Style(turns=1.0, rooms=0.0, landmarks=0.0, straight=1.0, sides=0.0)
 """Every turn and nothing else, a sentence for each step."""
@@ -174,7 +162,7 @@ def _room(dice: Dice, kind: str) -> str:
 
 
 def _name(dice: Dice, noun: str) -> str:
-    return dice.choose(_SYNONYMS.get(noun, [noun]))
+    return dice.choose(WORDS["synonyms"].get(noun, [noun]))
 
 
 def _sentences(dice: Dice, clauses: Sequence[str], style: Style) -> str:

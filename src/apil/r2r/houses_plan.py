@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from apil.r2r.houses_dice import Dice
+from apil.studies.text import texts
 
 STOREY = 2.8
 """Metres from one floor to the next."""
-_NAMES = (
-    "a:bathroom b:bedroom c:closet d:dining_room e:entryway f:family_room h:hallway i:library j:laundry_room k:kitchen "
-    "l:living_room n:lounge o:office r:game_room s:stairs w:gym"
-)
-ROOM_NAMES = {entry[0]: entry[2:].replace("_", " ") for entry in _NAMES.split()}
+WORDS = texts("houses.toml", "apil.r2r")
+ROOM_NAMES: dict[str, str] = WORDS["rooms"]
 """What the letter of a room stands for, by the letters of Matterport3D."""
 
 _LARGE, _MEDIUM, _SMALL = "llfbbdkrin", "bbbokdwoi", "aaacjcc"

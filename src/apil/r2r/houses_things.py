@@ -6,43 +6,12 @@ import math
 from dataclasses import dataclass
 
 from apil.r2r.houses_dice import Dice
-from apil.r2r.houses_plan import Plan, Room
+from apil.r2r.houses_plan import WORDS, Plan, Room
 
-_NOUNS = {
-    "red blue green white black grey brown yellow": "sofa armchair bed ottoman towel curtain rug stool chair",
-    "wooden white dark glass": "table desk dresser cabinet bookshelf bench nightstand",
-    "silver white black": "fridge oven sink dishwasher washing_machine dryer treadmill",
-    "large small round square": "mirror painting clock window vase chandelier basket",
-    "tall small": "lamp plant",
-    "": "bathtub toilet shower television fireplace piano pool_table counter wardrobe coat_rack weights printer "
-    "ironing_board shoe_rack railing",
-}
-LOOKS = {noun.replace("_", " "): looks.split(" ") for looks, nouns in _NOUNS.items() for noun in nouns.split()}
+LOOKS: dict[str, list[str]] = {noun: kind["looks"] for kind in WORDS["things"] for noun in kind["nouns"]}
 """The colours, materials or sizes a thing comes in; '' alone if there is nothing to say."""
-
-HEIGHTS = dict.fromkeys(("rug", "ottoman", "basket", "shoe rack", "weights"), "down")
-HEIGHTS |= dict.fromkeys(("painting", "clock", "window", "chandelier", "curtain"), "top")
+HEIGHTS = {noun: row for row, nouns in WORDS["heights"].items() for noun in nouns}
 """In which of the three captions of a direction a thing appears; 'middle' if not given."""
-
-_ANYWHERE = ("lamp", "plant", "painting", "rug", "mirror", "window", "clock", "chair", "table", "vase", "cabinet")
-_FURNITURE = {
-    "a": ("bathtub", "toilet", "shower", "sink", "towel", "mirror", "basket", "cabinet"),
-    "b": ("bed", "nightstand", "dresser", "wardrobe", "armchair", "desk", "curtain", "television"),
-    "c": ("wardrobe", "shoe rack", "basket", "dresser", "coat rack"),
-    "d": ("table", "chair", "chandelier", "cabinet", "bench", "fireplace"),
-    "e": ("coat rack", "bench", "shoe rack", "mirror", "chandelier"),
-    "f": ("sofa", "television", "armchair", "ottoman", "bookshelf", "fireplace"),
-    "h": ("painting", "table", "plant", "mirror", "clock", "bench", "rug", "vase", "lamp", "chair", "cabinet"),
-    "i": ("bookshelf", "desk", "armchair", "ottoman", "piano"),
-    "j": ("washing machine", "dryer", "ironing board", "basket", "sink"),
-    "k": ("fridge", "oven", "sink", "counter", "dishwasher", "stool", "table"),
-    "l": ("sofa", "armchair", "television", "fireplace", "piano", "curtain", "ottoman"),
-    "n": ("sofa", "armchair", "bookshelf", "stool", "counter"),
-    "o": ("desk", "bookshelf", "printer", "armchair", "cabinet"),
-    "r": ("pool table", "sofa", "television", "stool", "bench"),
-    "s": ("railing", "painting"),
-    "w": ("treadmill", "weights", "bench", "television", "towel"),
-}
 
 
 @dataclass(frozen=True)
@@ -67,11 +36,11 @@ def place_things(dice: Dice, plan: Plan) -> tuple[Thing, ...]:
 
 def _furnish(dice: Dice, plan: Plan, index: int) -> list[Thing]:
     room = plan.rooms[index]
-    own = dice.shuffled(_FURNITURE[room.kind])
+    own = dice.shuffled(WORDS["furniture"][room.kind])
     count = min(max(3, round(room.area / 2.2)), 13 if room.kind == "h" else 8)
     # Two thirds of it says what the room is for, the rest could stand anywhere.
     nouns = own[: max(2, round(count * 0.66))]
-    nouns += [noun for noun in dice.shuffled(_ANYWHERE) if noun not in nouns][: count - len(nouns)]
+    nouns += [noun for noun in dice.shuffled(WORDS["furniture"]["anywhere"]) if noun not in nouns][: count - len(nouns)]
     taken = [(door.x, door.y) for door in plan.doors_of(index)]
     things = []
     for noun in nouns:

@@ -9,6 +9,7 @@ from annotated_types import Ge, Le
 
 from apil.errors import ApilError, unknown_name
 from apil.settings.record import Distance, Option, Rate, Says, Size, Text, Whole, described, record
+from apil.studies.text import texts
 from apil.tasks.options import Resolved
 
 if TYPE_CHECKING:
@@ -137,29 +138,7 @@ def _check_features(typed: str, there: tuple[str, ...]) -> None:
             raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
 
 
-_DESK = {
-    "iterations": 1000,
-    "learning_rate": 3e-3,
-    "optimizer": "muon",
-    "hidden": 256,
-    "persona": 32,
-    "warmup": 50,
-    "clip": 1.0,
-    "average": 0.995,
-}
-_PAPER = {
-    "iterations": 100_000,
-    "learning_rate": 1e-4,
-    "hidden": 512,
-    "persona": 256,
-    "warmup": 1000,
-    "clip": 1.0,
-    "average": 0.999,
-}
 PRESETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "desk": (_DESK, {}),
-    "paper": (_PAPER, {"width": 512, "heads": 8, "text_layers": 2, "words": 80}),
+    name: (preset["settings"], preset["sizes"]) for name, preset in texts("presets.toml", "apil.r2r").items()
 }
-"""Settings of a run, and sizes that differ from their defaults. desk: a run fits 15 minutes of one core. paper: the
-sizes, rate and iterations of the paper's appendix; where it is silent (width and depth of the transformer) those of
-HANNA."""
+"""By name: settings of a run, and sizes that differ from their defaults."""

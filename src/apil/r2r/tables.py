@@ -9,21 +9,10 @@ from statistics import fmean
 from apil.r2r.paper import printed_results
 from apil.studies.records import CellResult, Look, RunResult, StudyRecords
 from apil.studies.statistics import Estimate, student_half_width
-from apil.studies.tables import NOTHING, Table, TableBlock, seeds_of, setting, shown
+from apil.studies.tables import NOTHING, Table, TableBlock, explained, seeds_of, setting, shown
+from apil.studies.text import texts
 
-_INTERVALS = (
-    "Each figure is the mean over seeds with its 95 % bootstrap interval [low, high]; a figure of one seed has "
-    "none. Of three seeds that interval is from the smallest to the largest, and holds the true mean in about three "
-    "of four cases."
-)
-_PAPER_NUMBERS = (
-    "Paper: its Table 2, on the R2R test split, whose goals are not public; ours are on val_unseen, houses that were "
-    "not trained on either. The paper's success is read as that of the agent alone: with the 100 % query rate that it "
-    "prints for BC and DAGGER, help would have led to nearly every goal. Its query rate is the share of steps at which "
-    "the query rule fires on the test split."
-)
-
-_OTHER_DATA = "Not the public data of R2R: nothing here compares with the paper's numbers."
+_TEXTS = texts("tables.toml", "apil.r2r")
 
 
 def r2r_tables(study: StudyRecords) -> list[Table]:
@@ -58,14 +47,6 @@ def _by_query(
 def results_table(study: StudyRecords) -> Table:
     """The paper's second table: query policies by teachers, ours above the paper's."""
     main, printed = study.splits[0], printed_results(study)
-    notes = (
-        setting(study),
-        f"An entry is success alone on {main} / query rate on {main}, both in percent; the interval is that of "
-        f"success. {_INTERVALS}",
-        "Query rate: share of the steps at which the query policy fires while the agent walks alone. With one teacher "
-        "behvun is intrun, and one run serves both.",
-        _PAPER_NUMBERS if printed else _OTHER_DATA,
-    )
     in_training = "Query rate in training, last tenth (%): with the help asked for"
     blocks = (
         _second_table(study, main),
@@ -73,7 +54,8 @@ def results_table(study: StudyRecords) -> Table:
         _by_query(study, in_training, lambda cell: percent(cell, cell.figure("query_rate"))),
     )
     beside = " beside the paper's Table 2" if printed else ""
-    return Table("table_r2r", f"Success and query rate{beside}, {study.label}", notes, blocks)
+    last = _TEXTS["table_r2r"]["paper" if printed else "other_data"]
+    return explained("table_r2r", setting(study), blocks, [last], _TEXTS, study=study, main=main, beside=beside)
 
 
 def _second_table(study: StudyRecords, split: str) -> TableBlock:
@@ -105,67 +87,35 @@ def differences_from_paper(study: StudyRecords) -> list[Table]:
         return f"{100 * ours.mean - theirs.success:+.1f}" if theirs is not None and ours.known else NOTHING
 
     block = _by_query(study, f"Success alone on {split} minus the paper's on test (points)", difference, queries)
-    note = (
-        "Success of the agent alone against Table 2 of the paper, which is on the test split, whose goals are not "
-        "public, and does not say how many runs it rests on. Both numbers are in the first table below."
-    )
-    return [Table("table_difference", "Success beside the paper's Table 2", (note,), (block,))]
-
-
-_MEASURES = (
-    ("success_alone", "success alone (%)", 1, 100.0),
-    ("success_with_help", "success with help (%)", 1, 100.0),
-    ("oracle_success", "oracle success (%)", 1, 100.0),
-    ("spl", "SPL", 3, 1.0),
-    ("ndtw", "nDTW", 3, 1.0),
-    ("navigation_error", "navigation error (m)", 2, 1.0),
-    ("path_length", "path length (m)", 2, 1.0),
-    ("query_rate", "query rate, alone (%)", 1, 100.0),
-    ("query_rate_with_help", "query rate, with help (%)", 1, 100.0),
-)
-"""Name, heading, digits and factor."""
+    return [explained("table_difference", _TEXTS["table_difference"]["first"], [block], said=_TEXTS)]
 
 
 def navigation_table(study: StudyRecords) -> Table:
     """Every measure on every split."""
-    notes = (
-        setting(study),
-        "Alone, nobody is asked; with help the teacher's action is executed wherever the query policy fires. All "
-        "measures but those with help are of the agent alone.",
-        "Success: the walk ends within 3 m of the goal. Oracle success: it ever comes that near. SPL: success weighted "
-        "by the shortest length over the length walked. nDTW: likeness to the annotated path, 1 is the same. "
-        "Navigation error: metres from the end to the goal along the shortest path. Query rate: share of the steps at "
-        "which the query policy fires; alone it fires and nobody answers.",
-        _INTERVALS,
-    )
-    blocks = tuple(_measures(study, split, teacher) for split in study.splits for teacher in study.teachers)
-    return Table("table_navigation", f"Every measure of navigation, {study.label}", notes, blocks)
+    blocks = [_measures(study, split, teacher) for split in study.splits for teacher in study.teachers]
+    return explained("table_navigation", setting(study), blocks, said=_TEXTS, study=study)
 
 
 def _measures(study: StudyRecords, split: str, teacher: str) -> TableBlock:
-    rows = []
+    columns, rows = _TEXTS["table_navigation"]["columns"], []
     for cell in (study.cell(teacher, query) for query in study.queries):
         if cell.splits:
-            entries = (percent(cell, cell.measure(split, name), digits, by) for name, _, digits, by in _MEASURES)
+            entries = (percent(cell, cell.measure(split, name), digits, by) for name, _, digits, by in columns)
             rows.append((cell.query, str(cell.seeds), *entries))
-    header = ("query policy", "seeds", *(heading for _, heading, _, _ in _MEASURES))
+    header = ("query policy", "seeds", *(heading for _, heading, _, _ in columns))
     return TableBlock(f"{split}, teacher {teacher}", header, tuple(rows))
 
 
 def ceiling_table(study: StudyRecords) -> Table:
     """What the teachers themselves reach."""
     split = study.splits[0]
-    notes = (
-        f"Each teacher is followed at every step of every episode of {split}: its own success and final "
-        "distance, which bounds what can be learned from it.",
-        "One pass over the split, nothing is learned: there are no seeds to average over.",
-    )
     found = {entry.teacher: entry for entry in study.ceiling}
     known = [found[name] for name in study.teachers if name in found]
     rows = tuple((entry.teacher, f"{100 * entry.success:.1f}", f"{entry.final_distance:.2f}") for entry in known)
     header = ("teacher", "success (%)", "final distance (m)")
     block = TableBlock(f"Teachers followed at every step, {split}", header, rows)
-    return Table("table_ceiling", f"The ceiling: what the teachers themselves reach, {study.label}", notes, (block,))
+    first = _TEXTS["table_ceiling"]["first"].format(split=split)
+    return explained("table_ceiling", first, [block], said=_TEXTS, study=study)
 
 
 def both_ways(study: StudyRecords) -> list[str]:
@@ -198,20 +148,9 @@ def answers_share(study: StudyRecords, teacher: str) -> float:
 
 def paired_table(study: StudyRecords) -> Table:
     """APIL against DAGGER, seed by seed."""
-    notes = (
-        setting(study),
-        "Runs with the same seed start from the same weights and see the same episodes in the same order. A "
-        "difference is APIL's success alone minus DAGGER's, in points; the interval is Student's over seeds. All: "
-        "the mean over the teachers, seed by seed.",
-        "Answers: how many the teachers gave in the whole training. DAGGER asks at every step of its own walks.",
-        "Answers to 95 %: the first of ten looks in training, each at the first 500 episodes of val_seen, at which "
-        "success alone was at least 95 % of that at DAGGER's last look with the same seed. The first share is of the "
-        "answers that DAGGER itself needed to get there, the second of all its answers. A look at 500 "
-        "episodes has a standard error of about 2 points. A run that never got there is left out of the means.",
-    )
     blocks = [_paired_block(study, split) for split in study.splits]
     blocks += [_answers_block(study), *_reached_blocks(study)]
-    return Table("table_paired", f"APIL against DAGGER, {study.label}", notes, tuple(blocks))
+    return explained("table_paired", setting(study), blocks, said=_TEXTS, study=study)
 
 
 def look_to_reach(ours: RunResult, every: RunResult, share: float = 0.95) -> Look | None:
@@ -234,12 +173,9 @@ def _reached_blocks(study: StudyRecords) -> list[TableBlock]:
         entries = [f"{fmean(each):,.0f}" for each in counts] + [f"{100 * fmean(each):.1f}" for each in shares]
         if pairs:
             rows.append((teacher, f"{len(known)} of {len(pairs)}", *(entries or [NOTHING] * 6)))
-    header = (
-        "teacher | seeds that got there | answers, apil | answers, dagger | iterations, apil | iterations, dagger | "
-        "apil's share of these answers (%) | of all dagger's (%)"
-    )
+    header = tuple(_TEXTS["table_paired"]["reached"])
     heading = "Answers to 95 % of DAGGER's success on val_seen"
-    return [TableBlock(heading, tuple(header.split(" | ")), tuple(rows))] if rows else []
+    return [TableBlock(heading, header, tuple(rows))] if rows else []
 
 
 def _paired_block(study: StudyRecords, split: str) -> TableBlock:
@@ -247,7 +183,7 @@ def _paired_block(study: StudyRecords, split: str) -> TableBlock:
     if len(gaps) > 1 and (seeds := set.intersection(*map(set, gaps.values()))):
         gaps["all"] = {seed: fmean(of[seed] for of in gaps.values()) for seed in sorted(seeds)}
     rows = tuple((name, *_over_common_seeds(list(of.values()))) for name, of in gaps.items())
-    header = ("teacher", "common seeds", "mean", "95 % interval", "each seed")
+    header = tuple(_TEXTS["table_paired"]["differences"])
     return TableBlock(f"Success alone on {split}, APIL minus DAGGER (points)", header, rows)
 
 
@@ -266,8 +202,5 @@ def _answers_block(study: StudyRecords) -> TableBlock:
         means = [f"{fmean(run.answers for run in runs):,.0f}" for runs in both]
         success = [f"{100 * fmean(run.splits[main]['success_alone'] for run in runs):.1f}" for runs in both]
         rows.append((teacher, str(len(both[0])), *means, f"{100 * answers_share(study, teacher):.1f}", *success))
-    header = (
-        "teacher | common seeds | answers, apil | answers, dagger | apil's share (%) | "
-        f"success alone on {main}, apil (%) | dagger (%)"
-    )
-    return TableBlock("Answers in the whole training", tuple(header.split(" | ")), tuple(rows))
+    header = tuple(heading.format(main=main) for heading in _TEXTS["table_paired"]["answers"])
+    return TableBlock("Answers in the whole training", header, tuple(rows))

@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from apil.studies.text import texts
+
 PAD, UNKNOWN, END = 0, 1, 2
 SPECIAL = ("<pad>", "<unk>", "<eos>")
 """The first three words of every vocabulary."""
@@ -17,19 +19,7 @@ LEAST_IN_SIGHTS = 20
 """Occurrences in the captions, objects and rooms of train scans that do."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
-
-_STOP_WORDS = """
-    a an the this that these those it its they them their there here he she his her him who which what
-    and or but nor as if than then so of in on at to from by with without for into onto over under above below
-    through across along against between among around about near next beside behind up down out off away
-    is are was were be been being has have had having do does did can could may might will would
-    also both each every some any all other another one more most such various several many few
-    appears appear appearing seems seem consists consist consisting contains contain containing depicts depict
-    depicting describes features feature featuring includes include including shows show showing shown
-    scene image photo view views visible seen present located situated middle top while
-    not no very s t
-"""
-STOP_WORDS = frozenset(_STOP_WORDS.split())
+STOP_WORDS = frozenset(texts("text.toml", "apil.r2r")["stop_words"].split())
 """Words that say nothing of what is to be seen in a direction."""
 
 

@@ -99,10 +99,12 @@ def _seeds(study: StudyRecords, entry: str) -> tuple[str, ...]:
 _TEXTS = texts("tables.toml")
 
 
-def explained(name: str, first: str, blocks: Iterable[TableBlock], notes: Iterable[str] = (), **values: Any) -> Table:
-    """A table with the title and the notes that `tables.toml` has for it, between the `first` note and others."""
-    text = _TEXTS[name]
-    written = (note.format(intervals=_TEXTS["intervals"]["note"], **values) for note in text["notes"])
+def explained(
+    name: str, first: str, blocks: Iterable[TableBlock], notes: Iterable[str] = (), said: Any = _TEXTS, **values: Any
+) -> Table:
+    """A table with the title and the notes that `said` has for it, between the `first` note and others."""
+    text = said[name]
+    written = (note.format(intervals=said["intervals"]["note"], **values) for note in text["notes"])
     return Table(name, text["title"].format(**values), (first, *written, *notes), tuple(blocks))
 
 
