@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
@@ -12,28 +13,23 @@ LEADING = 4
 
 @dataclass(frozen=True)
 class Readings:
-    """The words of instructions as a language model understands them in their sentences: N rows of F numbers.
+    """The words of instructions as a language model understands them in their sentences: R rows of B numbers, one for
+    each token of an instruction after the other; A episodes in the data."""
 
-    The rows of an instruction follow each other, one for each of its tokens.
-    """
-
-    rows: Tensor
-    """[N, F] int8: in units of `scale`."""
-    scale: Tensor
-    """[F] float from 0 up; 0 for a number that no row has."""
-    start: Tensor
-    """[episodes of the data] long: the first row of each instruction; -1 where it was not read."""
-    mirrored: Tensor
-    """[episodes of the data] long: the same of the instruction with left for right; -1 where that was not read."""
+    rows: Annotated[Tensor, "byte R B"]
+    """In units of `scale`."""
+    scale: Annotated[Tensor, "float B"]
+    """From 0 up; 0 for a number that no row has."""
+    start: Annotated[Tensor, "long A"]
+    """The first row of each instruction; -1 where it was not read."""
+    mirrored: Annotated[Tensor, "long A"]
+    """The same of the instruction with left for right; -1 where that was not read."""
 
 
 @dataclass(frozen=True)
 class Panoramas:
-    """What can be seen at each place and read in each episode, for models that look it up by index.
-
-    V places, 8 directions (direction i is centred on heading 45 i degrees), D exits at most. Nothing here tells where
-    an exit leads, where the goal is, or how far.
-    """
+    """What can be seen at each place and read in each episode, for models that look it up by index: V places, D exits
+    at most, 8 directions as in `World`. Nothing here tells where an exit leads, where the goal is, or how far."""
 
     tokens: Tensor
     """[episodes of the data, L] long: the words of each instruction, 0 after the end."""

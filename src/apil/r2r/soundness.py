@@ -3,54 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from apil.r2r.scenes import Readings
     from apil.r2r.world import Split, World
 
-_KINDS = {
-    "long": torch.int64,
-    "short": torch.int16,
-    "byte": torch.int8,
-    "float": torch.float32,
-    "half": torch.float16,
-    "bool": torch.bool,
-}
-_WORLD = {
-    "scan": "long V",
-    "position": "float V 3",
-    "neighbours": "long V D",
-    "heading": "float V D",
-    "elevation": "float V D",
-    "length": "float V D",
-    "similar": "bool V D D",
-    "local": "long V",
-    "size": "long S",
-    "offset": "long S",
-    "distances": "float N",
-    "next_slots": "byte N",
-    "glove": "float W G",
-    "has_glove": "bool W",
-    "captions": "short V 8 C",
-    "objects": "short V 8 O",
-    "object_distance": "half V 8 O",
-    "room": "long V",
-    "images": "half V 8 F",
-}
-_SPLIT = {
-    "start": "long E",
-    "goal": "long E",
-    "heading": "float E",
-    "tokens": "long E T",
-    "tokens_length": "long E",
-    "path": "long E P",
-    "path_index": "long E",
-}
-_READINGS = {"rows": "byte R B", "scale": "float B", "start": "long A", "mirrored": "long A"}
 _FAR = 1e9
 """Metres: no house is larger, and the square of it is still a number."""
 
@@ -58,41 +19,40 @@ _FAR = 1e9
 def check_world(world: World) -> None:
     """Raises a ValueError that names the table and what is wrong with it."""
     known = {"V": len(world.viewpoints), "S": len(world.scans), "W": len(world.vocabulary)}
-    _shapes(world, _WORLD, known)
-    lengths = []
+    _shapes(world, known)
     for name, split in world.splits.items():
         sizes = {"E": len(split.names), "T": known.get("T")}
-        _shapes(split, _SPLIT, sizes, f"{name}/")
+        _shapes(split, sizes, f"{name}/")
         known["T"] = int(split.tokens.shape[1])
-        lengths.append(split.tokens_length)
-    every = torch.cat(lengths) if lengths else torch.zeros(0)
-    if world.read is not None:
-        _shapes(world.read, _READINGS, {"A": len(every)}, "read_")
     _graph(world)
     for name, split in world.splits.items():
         _episodes(world, split, f"{name}/")
-    if world.read is not None:
-        _between("read_scale", world.read.scale, 0, _FAR)
-        goals = torch.cat([split.goal for split in world.splits.values()])
-        _agree("read_start", (world.read.start >= 0) | (goals < 0))
-        for name, first in (("read_start", world.read.start), ("read_mirrored", world.read.mirrored)):
-            _between(name, first, -1, len(world.read.rows))
-            _agree(name, (first < 0) | (first + every <= len(world.read.rows)))
+    if (read := world.read) is not None:
+        every, goals = (
+            torch.cat([getattr(split, name) for split in world.splits.values()]) for name in ("tokens_length", "goal")
+        )
+        _shapes(read, {"A": len(every)}, "read_")
+        _between("read_scale", read.scale, 0, _FAR)
+        _agree("read_start", (read.start >= 0) | (goals < 0))
+        for name, first in (("read_start", read.start), ("read_mirrored", read.mirrored)):
+            _between(name, first, -1, len(read.rows))
+            _agree(name, (first < 0) | (first + every <= len(read.rows)))
 
 
-def _shapes(tables: Any, wanted: Mapping[str, str], sizes: dict[str, Any], prefix: str = "") -> None:
-    """Types and shapes; a size that is not known yet is that of the first table that has it."""
-    for name, said in wanted.items():
-        table: Tensor | None = getattr(tables, name)
-        if table is None:
+def _shapes(tables: World | Split | Readings, sizes: dict[str, Any], prefix: str = "") -> None:
+    """Types and shapes, as annotated; a size that is not known yet is that of the first table that has it."""
+    for name, hint in get_type_hints(type(tables), include_extras=True).items():
+        table = getattr(tables, name)
+        if not isinstance(table, Tensor):
             continue
-        kind, *letters = said.split()
+        kind, *letters = hint.__metadata__[0].split()
+        dtype = torch.int8 if kind == "byte" else getattr(torch, kind)
         if len(letters) == table.dim():
             for letter, size in zip(letters, table.shape, strict=True):
                 if sizes.get(letter) is None:
                     sizes[letter] = int(letter) if letter.isdigit() else size
         shape = [sizes.get(letter) for letter in letters]
-        if table.dtype != _KINDS[kind] or list(table.shape) != shape or not table.numel():
+        if table.dtype != dtype or list(table.shape) != shape or not table.numel():
             what = f"{prefix}{name} is {str(table.dtype).removeprefix('torch.')} {list(table.shape)}"
             raise ValueError(f"{what}, not {kind} [{', '.join(letters)}] of {shape}")
 

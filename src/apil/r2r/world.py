@@ -52,44 +52,39 @@ class Header:
                 raise ApilError(f"the split {split} is missing")
 
 
-class _OtherSchemaError(ApilError):
-    """A file of another version."""
-
-
 @dataclass(frozen=True)
 class Split:
-    """The episodes of a split, one for each instruction; E of them."""
+    """The episodes of a split, one for each instruction: E of them, of at most T = 80 words and P viewpoints."""
 
-    start: Tensor
-    """[E] long: the viewpoint."""
-    goal: Tensor
-    """[E] long: the viewpoint; -1 in the test split, whose goals are not public."""
-    heading: Tensor
-    """[E] float: at the start, radians clockwise from +y."""
-    tokens: Tensor
-    """[E, 80] long: word ids, <eos> at the end, then 0."""
-    tokens_length: Tensor
-    """[E] long: with <eos>."""
-    path: Tensor
-    """[E, P] long: the annotated path, from the start to the goal; then -1. In the test split the start alone."""
-    path_index: Tensor
-    """[E] long: which annotated path; the instructions of a path share it."""
+    start: Annotated[Tensor, "long E"]
+    """The viewpoint."""
+    goal: Annotated[Tensor, "long E"]
+    """The viewpoint; -1 in the test split, whose goals are not public."""
+    heading: Annotated[Tensor, "float E"]
+    """At the start, radians clockwise from +y."""
+    tokens: Annotated[Tensor, "long E T"]
+    """Word ids, <eos> at the end, then 0."""
+    tokens_length: Annotated[Tensor, "long E"]
+    """With <eos>."""
+    path: Annotated[Tensor, "long E P"]
+    """The annotated path, from the start to the goal; then -1. In the test split the start alone."""
+    path_index: Annotated[Tensor, "long E"]
+    """Which annotated path; the instructions of a path share it."""
     names: tuple[str, ...]
     """E of "<path_id>_<k>", k the number of the instruction of its path."""
 
     def one_per_path(self) -> Tensor:
         """[paths] long: the first episode of each annotated path."""
-        first = torch.ones_like(self.path_index, dtype=torch.bool)
-        first[1:] = self.path_index[1:] != self.path_index[:-1]
-        return first.nonzero().squeeze(-1)
+        steps = self.path_index.diff(prepend=torch.tensor([-1]))
+        return steps.nonzero().squeeze(-1)
 
 
 @dataclass(frozen=True)
 class World:
-    """V included viewpoints of all scans, numbered scan after scan; D exits at most; W words; 8 directions.
+    """V included viewpoints of all scans, numbered scan after scan; D exits at most; W words; S scans; 8 directions.
 
     Direction i of a panorama is centred on heading 45 i degrees. Headings are in radians, clockwise from +y.
-    """
+    Annotations give the type (byte: signed, of 8 bits) and the shape of a table."""
 
     scans: tuple[str, ...]
     viewpoints: tuple[str, ...]
@@ -101,50 +96,49 @@ class World:
     unread: tuple[str, ...]
     """Annotations of no known split, of which nothing was made."""
 
-    scan: Tensor
-    """[V] long: index into `scans`."""
-    position: Tensor
-    """[V, 3] float: metres, z up."""
-    neighbours: Tensor
-    """[V, D] long: the viewpoint that each exit leads to, in the order of the graph file; -1 where there is no exit."""
-    heading: Tensor
-    """[V, D] float: of each exit, from 0 to below 2 pi."""
-    elevation: Tensor
-    """[V, D] float: of each exit, radians above the horizon."""
-    length: Tensor
-    """[V, D] float: of each exit, metres in space; 0 where there is no exit."""
-    similar: Tensor
-    """[V, D, D] bool: two exits at most 60 degrees apart in space; an exit is similar to itself."""
+    scan: Annotated[Tensor, "long V"]
+    """Index into `scans`."""
+    position: Annotated[Tensor, "float V 3"]
+    """Metres, z up."""
+    neighbours: Annotated[Tensor, "long V D"]
+    """The viewpoint that each exit leads to, in the order of the graph file; -1 where there is no exit."""
+    heading: Annotated[Tensor, "float V D"]
+    """Of each exit, from 0 to below 2 pi."""
+    elevation: Annotated[Tensor, "float V D"]
+    """Of each exit, radians above the horizon."""
+    length: Annotated[Tensor, "float V D"]
+    """Of each exit, metres in space; 0 where there is no exit."""
+    similar: Annotated[Tensor, "bool V D D"]
+    """Two exits at most 60 degrees apart in space; an exit is similar to itself."""
 
-    local: Tensor
-    """[V] long: number of a viewpoint in its scan."""
-    size: Tensor
-    """[scans] long: viewpoints of each scan."""
-    offset: Tensor
-    """[scans] long: where the scan's block begins in `distances` and `next_slots`."""
-    distances: Tensor
-    """[sum of size squared] float: metres along the shortest path, row by row from, column by column to."""
-    next_slots: Tensor
-    """[sum of size squared] int8: the exit that begins this path; -1 at the goal or where there is no path."""
+    local: Annotated[Tensor, "long V"]
+    """Number of a viewpoint in its scan."""
+    size: Annotated[Tensor, "long S"]
+    """Viewpoints of each scan."""
+    offset: Annotated[Tensor, "long S"]
+    """Where the scan's block begins in `distances` and `next_slots`."""
+    distances: Annotated[Tensor, "float N"]
+    """For each scan a square of metres along the shortest path, row by row from, column by column to."""
+    next_slots: Annotated[Tensor, "byte N"]
+    """The exit that begins this path; -1 at the goal or where there is no path."""
 
     vocabulary: tuple[str, ...]
     """W words; <pad>, <unk>, <eos> first. Shared by instructions, captions and objects."""
-    glove: Tensor
-    """[W, 300] float: word vectors, zero where there is none."""
-    has_glove: Tensor
-    """[W] bool"""
-    captions: Tensor
-    """[V, 8, 24] int16: distinct content words of the captions of each direction; 0 is padding."""
-    objects: Tensor
-    """[V, 8, 12] int16: distinct words of the objects of each direction, the nearest first; 0 is padding."""
-    object_distance: Tensor
-    """[V, 8, 12] half: metres, NaN where unknown."""
+    glove: Annotated[Tensor, "float W G"]
+    """Word vectors, zero where there is none."""
+    has_glove: Annotated[Tensor, "bool W"]
+    captions: Annotated[Tensor, "short V 8 C"]
+    """Distinct content words of the captions of each direction; 0 is padding."""
+    objects: Annotated[Tensor, "short V 8 O"]
+    """Distinct words of the objects of each direction, the nearest first; 0 is padding."""
+    object_distance: Annotated[Tensor, "half V 8 O"]
+    """Metres, NaN where unknown."""
     room_names: tuple[str, ...]
     """The first is unknown."""
-    room: Tensor
-    """[V] long: index into `room_names`."""
-    images: Tensor | None
-    """[V, 8, F] half: image features of each direction."""
+    room: Annotated[Tensor, "long V"]
+    """Index into `room_names`."""
+    images: Annotated[Tensor | None, "half V 8 F"]
+    """Image features of each direction."""
     read: Readings | None
     """What a language model made of the instructions, in the order of the splits."""
 
@@ -162,18 +156,17 @@ class World:
         try:
             with safe_open(file, framework="pt") as opened:
                 about = json.loads((opened.metadata() or {})[METADATA])
-                if about["schema"] != SCHEMA:
-                    raise _OtherSchemaError(
-                        f"{file} has schema {shown(about['schema'])}, this version reads {SCHEMA}: {_AGAIN} again."
-                    )
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
-            world = cls(**_fields(Header(**about), tensors))
-            check_world(world)
-        except _OtherSchemaError:
-            raise
+                other = about["schema"] != SCHEMA
+                tensors = {} if other else {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            if not other:
+                world = cls(**_fields(Header(**about), tensors))
+                check_world(world)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
             raise ApilError(f"{file} is damaged or no compiled R2R file ({why[:300]}): {_AGAIN} again.") from error
+        if other:
+            version = shown(about["schema"])
+            raise ApilError(f"{file} has schema {version}, this version reads {SCHEMA}: {_AGAIN} again.")
         return world
 
     @cached_property
@@ -190,20 +183,18 @@ class World:
 
     def distance(self, a: Tensor, b: Tensor) -> Tensor:
         """Metres along the shortest path between viewpoints; `a` and `b` of one shape. Infinite without a path."""
-        same = self.scan[a] == self.scan[b]
-        index = self._row[a] + torch.where(same, self.local[b], 0)
+        same, index = self._pair(a, b)
         return torch.where(same, self.distances[index], torch.inf)
 
     def next_slot(self, a: Tensor, goal: Tensor) -> Tensor:
         """Long: the exit of `a` that begins the shortest path to `goal`; -1 at the goal or without a path."""
-        same = self.scan[a] == self.scan[goal]
-        index = self._row[a] + torch.where(same, self.local[goal], 0)
+        same, index = self._pair(a, goal)
         return torch.where(same, self.next_slots[index].long(), -1)
 
-    def distance_block(self, scan: int) -> Tensor:
-        """[n, n] float: metres between all viewpoints of a scan, by their local numbers."""
-        size, offset = int(self.size[scan]), int(self.offset[scan])
-        return self.distances[offset : offset + size * size].view(size, size)
+    def _pair(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        """Whether viewpoints are in one scan, and where the pair stands in `distances` if they are."""
+        same = self.scan[a] == self.scan[b]
+        return same, self._row[a] + torch.where(same, self.local[b], 0)
 
     @cached_property
     def _row(self) -> Tensor:
@@ -213,22 +204,18 @@ class World:
 
 def _fields(about: Header, tensors: dict[str, Tensor]) -> dict[str, Any]:
     """The fields of a `World`."""
-    read = (
-        {name: tensors.pop(f"read_{name}") for name in ("rows", "scale", "start", "mirrored")}
-        if "read_rows" in tensors
-        else None
-    )
-    plain = {name: table for name, table in tensors.items() if "/" not in name}
     parts: dict[str, dict[str, Any]] = {split: {"names": names} for split, names in about.names.items()}
-    for name, table in tensors.items():
-        split, slash, field = name.partition("/")
-        if slash:
-            parts[split][field] = table.long() if field == "tokens" and table.dtype == torch.int16 else table
-    lists = ("scans", "viewpoints", "features", "vocabulary", "room_names", "excluded", "unread", "sha256")
+    for name in [name for name in tensors if "/" in name]:
+        split, _, field = name.partition("/")
+        table = tensors.pop(name)
+        parts[split][field] = table.long() if field == "tokens" and table.dtype == torch.int16 else table
+    names = ("rows", "scale", "start", "mirrored") if "read_rows" in tensors else ()
+    read = {name: tensors.pop(f"read_{name}") for name in names}
+    lists = {name: value for name, value in vars(about).items() if name not in ("schema", "names")}
     return {
         **({} if "images" in about.features else {"images": None}),
-        "read": None if read is None else Readings(**read),
-        **plain,
-        **{name: getattr(about, name) for name in lists},
+        "read": Readings(**read) if read else None,
+        **tensors,
+        **lists,
         "splits": {split: Split(**fields) for split, fields in parts.items()},
     }
