@@ -78,10 +78,8 @@ def _model(task: R2R, **sizes: Any) -> InstructionModel:
     """As `_agents` builds it, for any task; weights depend on the seed and their names alone."""
     return InstructionModel(
         Streams([3]),
-        task.panoramas,
+        task,
         teachers=1,
-        actions=task.actions,
-        horizon=task.horizon,
         settings=ModelSettings(hidden=12, persona=6, dropout=0.0, models=3),
         sizes=InstructionSizes(**{**SMALL, **NO_DROPOUT, **sizes}),
     )

@@ -34,15 +34,7 @@ class Acting:
             task = R2R(place, spec.horizon, digest=digest)
         except ApilError as error:
             raise ApilError(f"{error} For a trained agent: apil.load(folder, data=...).") from error
-        return InstructionModel(
-            streams,
-            task.panoramas,
-            teachers=len(spec.teachers),
-            actions=task.actions,
-            horizon=spec.horizon,
-            settings=spec.model,
-            sizes=sizes,
-        )
+        return InstructionModel(streams, task, len(spec.teachers), spec.model, sizes)
 
 
 ACTING = Acting()

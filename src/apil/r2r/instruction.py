@@ -1,12 +1,9 @@
-"""The teacher persona-aware model of an agent that follows instructions.
+"""The teacher persona-aware model of an agent that follows instructions, after the transformer of HANNA.
 
-After the transformer of HANNA: an encoder reads the instruction; a decoder runs over the steps of the episode,
-attends to the steps before and to the text, and its outcome is the state s. The persona-conditioned policy is linear
-in (s, h): it gives a vector that is compared with those of the candidates, stop and the exits. Beside it, the words
-that the state looks for in the text are compared with the words shown in the direction of each exit.
-
-Acting keeps no gradient and caches what keys and values would be made of; learning sees whole episodes in one causal
-pass.
+An encoder reads the instruction; a decoder over the steps of the episode gives the state s. The persona-conditioned
+policy, linear in (s, h), gives a vector that is compared with those of the candidates, stop and the exits. The words
+that the state looks for in the text are compared with those shown towards each exit. Acting caches what keys and
+values would be made of; learning sees whole episodes in one causal pass. See docs/method/r2r.md.
 """
 
 from __future__ import annotations
@@ -23,9 +20,8 @@ from torch.nn import functional
 from apil.model.expectation import IdentitySampler
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
 from apil.r2r import transformer
-from apil.r2r.options import InstructionSizes, sizes_of
+from apil.r2r.options import FEATURES, InstructionSizes, sizes_of
 from apil.r2r.panorama import Glance, Keep, glance, look_again, look_for, match, sight_parameters, step_tokens
-from apil.r2r.scenes import Panoramas
 from apil.r2r.text import END, UNKNOWN
 from apil.r2r.transformer import Drop, Packing, Weights, affine, decode, encode, linear_parameters, norm, same
 from apil.rng import Draws, Streams
@@ -48,27 +44,20 @@ class InstructionModel:
     recurrent = True
 
     def __init__(
-        self,
-        streams: Streams,
-        see: Panoramas,
-        *,
-        teachers: int,
-        actions: int,
-        horizon: int,
-        settings: ModelSettings,
-        sizes: InstructionSizes,
+        self, streams: Streams, task: R2R, teachers: int, settings: ModelSettings, sizes: InstructionSizes
     ) -> None:
         assert len(streams.seeds) == 1
-        size, persona = sizes.width, settings.persona
-        self.sizes, self.teachers, self.actions, self.models = sizes, teachers, actions, settings.models
+        see, size, persona = task.panoramas, sizes.width, settings.persona
+        self.sizes, self.teachers, self.actions, self.models = sizes, teachers, task.actions, settings.models
         self.dropout, self.persona_size, self.state_size = settings.dropout, persona, size
         self.samples = torch.tensor([settings.drawn])
-        self.see = _only(see, sizes)
+        hidden: dict[str, Any] = dict.fromkeys(set(FEATURES[1:]).difference(sizes.features.split(",")))
+        self.see = replace(see, **hidden)
         self._glove = _centred(see.glove)
         made: Parameters = {
             "word": initial_normal(streams, "word", (see.words, size)) * 0.1,
             "text.at": initial_normal(streams, "text.at", (sizes.words, size)) * 0.1,
-            "step.at": initial_normal(streams, "step.at", (horizon, size)) * 0.1,
+            "step.at": initial_normal(streams, "step.at", (task.horizon, size)) * 0.1,
             "persona": initial_normal(streams, "persona", (teachers, persona)),
             "match": torch.ones(1, 1),
             "sought.w": torch.eye(size).unsqueeze(0),
@@ -116,9 +105,8 @@ class InstructionModel:
             return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the answered steps of the batch.
-
-        The error of the distance is averaged over those of them at which one was told."""
+        """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the answered steps of the batch;
+        the error of the distance over those of them that came with one."""
         weights, live = self.weights(), episodes.live[0]
         told = (episodes.answered, episodes.action, episodes.distance, episodes.identity, episodes.state)
         has_answer, action, distance, identity, acted_on = (table[0][live] for table in told)
@@ -151,8 +139,7 @@ class InstructionModel:
     ) -> tuple[Tensor, Glance, Tensor]:
         """States [rows, d], what was seen, and the words sought [rows, d] at all live steps, in one causal pass.
 
-        `observed` [n, T, F], `live` [n, T]; rows are the live steps, episode after episode.
-        """
+        `observed` [n, T, F], `live` [n, T]; rows are the live steps, episode after episode."""
         rate = self.sizes.branch_dropout
 
         def drop(branch: Tensor) -> Tensor:
@@ -171,20 +158,39 @@ class InstructionModel:
         above = (torch.arange(len(time)) - 1).clamp_min(0)
         came = seen.candidates[number[above, features[:, 3].long()].clamp_min(0)]
         came = torch.where((time == 0).unsqueeze(-1), 0.0, came)
-        around = norm(weights, "around.n", seen.around)
-        tokens = step_tokens(weights, seen, around, came, time)
         steps = Packing.of(live)
-        table = steps.pad(tokens)
-        heads = self.sizes.heads
-        causal = torch.full((1, steps.width, steps.width), -torch.inf).triu(1).repeat_interleave(heads, 1)
-        text, bare = packing.pad(text), packing.pad(bare)
-        for layer in range(self.sizes.step_layers):
-            table, _ = decode(weights, f"step.{layer}", table, None, causal, text, packing.bias, heads, drop)
+        read = (packing.pad(text), packing.pad(bare), packing.bias)
+        before: list[Tensor | None] = [None] * self.sizes.step_layers
+        state, sought = self.think(weights, seen, came, time, steps, before, read, drop)
+        return state, seen, sought
+
+    def think(
+        self,
+        weights: Weights,
+        seen: Glance,
+        came: Tensor,
+        time: Tensor,
+        steps: Packing,
+        before: list[Tensor | None],
+        read: tuple[Tensor, Tensor, Tensor],
+        drop: Drop = same,
+    ) -> tuple[Tensor, Tensor]:
+        """The states and the words sought, both [rows, d], of packed steps at `time`, to which the candidates `came`
+        led. `before` has what each layer keeps of earlier steps, and gets that of these.
+
+        `read` are the instructions as read, their bare words, both [n, L, d], and the bias that hides padding."""
+        (text, bare, hide), heads = read, self.sizes.heads
+        around = norm(weights, "around.n", seen.around)
+        table = steps.pad(step_tokens(weights, seen, around, came, time))
+        causal = None
+        if steps.width > 1:
+            causal = torch.full((1, steps.width, steps.width), -torch.inf).triu(1).repeat_interleave(heads, 1)
+        for layer, earlier in enumerate(before):
+            table, before[layer] = decode(weights, f"step.{layer}", table, earlier, causal, text, hide, heads, drop)
             if layer == 0:
                 table = steps.pad(look_again(weights, steps.pack(table), around, heads, drop))
         table = norm(weights, "state.n", table)
-        sought = look_for(weights, table, text, bare, packing.bias)
-        return steps.pack(table), seen, steps.pack(sought)
+        return steps.pack(table), steps.pack(look_for(weights, table, text, bare, hide))
 
     def _in_mirror(self, instruction: Tensor, keep: Keep) -> Tensor | None:
         """[n] bool: which episodes are learned from in a mirror; only those whose mirrored instruction is known."""
@@ -206,9 +212,8 @@ class InstructionModel:
         drop: Drop = same,
         mirrored: Tensor | None = None,
     ) -> tuple[Tensor, Packing, Tensor]:
-        """Encodes the instructions [n]: packed tokens [rows, d], their packing, and their bare word vectors.
-
-        Those `mirrored` [n] are read with left for right."""
+        """Encodes the instructions [n], those `mirrored` [n] with left for right: packed tokens [rows, d], their
+        packing, and their bare word vectors."""
         tokens = self.see.tokens[instruction, : self.sizes.words]
         tokens = tokens[:, : int((tokens > 0).sum(1).max())]
         packing = Packing.of(tokens > 0)
@@ -267,8 +272,7 @@ class InstructionSession:
     def mixture(self, observation: Observation, t: int) -> tuple[Tensor, Tensor]:
         """The policy of every model and teacher [n, N2, K, A], and the states [n, d].
 
-        Agents that have stopped are left out once they are many: stop is all they do, and their state is zero.
-        """
+        Agents that have stopped are left out once they are many: stop is all they do, and their state is zero."""
         features, model = observation.features[0], self._model
         if t == 0:
             text, packing, bare = model.read(self._weights, self._words, features[:, 0].long())
@@ -298,21 +302,13 @@ class InstructionSession:
 
     def _look_and_step(self, features: Tensor, t: int) -> tuple[Tensor, Tensor]:
         """One step of those who have not been left out."""
-        weights = self._weights
-        seen = glance(weights, self._model.see, self._words, features)
+        seen = glance(self._weights, self._model.see, self._words, features)
         came = self._taken[torch.arange(len(features)), features[:, 3].long()]
-        around = norm(weights, "around.n", seen.around)
-        table = step_tokens(weights, seen, around, came, torch.tensor([t])).unsqueeze(1)
-        (text, bare, bias), heads = self._text, self._model.sizes.heads
-        for layer, before in enumerate(self._steps):
-            table, so_far = decode(weights, f"step.{layer}", table, before, None, text, bias, heads)
-            self._steps[layer] = so_far
-            if layer == 0:
-                table = look_again(weights, table.squeeze(1), around, heads).unsqueeze(1)
-        state = norm(weights, "state.n", table)
-        sought = look_for(weights, state, text, bare, bias)[:, 0]
+        step = Packing.of(torch.ones(len(features), 1, dtype=torch.bool))
+        now = torch.tensor([t])
+        state, sought = self._model.think(self._weights, seen, came, now, step, self._steps, self._text)
         self._taken = seen.table(seen.candidates, self._model.actions, 0.0)
-        return self._policies(state[:, 0], seen, sought), state[:, 0]
+        return self._policies(state, seen, sought), state
 
     def _policies(self, state: Tensor, seen: Glance, sought: Tensor) -> Tensor:
         """[n, N2, K, A] of the states [n, d] and the words sought [n, d]."""
@@ -328,22 +324,7 @@ class InstructionSession:
 def instruction_model(streams: Streams, task: R2R, settings: Sequence[RunSettings], teachers: int) -> InstructionModel:
     """The facet `model` of R2R: the model of a run, from its settings."""
     (run,) = settings
-    return InstructionModel(
-        streams,
-        task.panoramas,
-        teachers=teachers,
-        actions=task.actions,
-        horizon=task.horizon,
-        settings=run.model,
-        sizes=sizes_of(run.task.options),
-    )
-
-
-def _only(see: Panoramas, sizes: InstructionSizes) -> Panoramas:
-    """The panoramas without the features that the agent is not to see."""
-    parts = {"captions", "objects", "rooms", "images"}
-    hidden: dict[str, Any] = dict.fromkeys(parts.difference(sizes.features.split(",")))
-    return replace(see, **hidden)
+    return InstructionModel(streams, task, teachers, run.model, sizes_of(run.task.options))
 
 
 def _centred(glove: Tensor) -> Tensor:
