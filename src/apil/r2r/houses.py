@@ -1,7 +1,4 @@
-"""Made-up houses in the public formats of R2R: to try, to test and to teach an agent where there are no data.
-
-A house is a pure function of (seed, its number); what is written depends on (houses, seed) alone.
-"""
+"""Made-up houses in the formats of R2R, for use without its data: a house is a pure function of (seed, number)."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from apil.r2r.houses_language import STYLES, instruct
 from apil.r2r.houses_paths import describe_path, draw_paths
 from apil.r2r.houses_plan import ROOM_NAMES, draw_plan
 from apil.r2r.houses_things import Thing, place_things
-from apil.r2r.layout import REQUIRED_SPLITS
+from apil.r2r.layout import BLIP, LISTS, REQUIRED_SPLITS, SUMMARY
 
 _UNSEEN_SHARE = 0.2
 _TRAIN_PATHS, _SEEN_PATHS, _UNSEEN_PATHS = 120, 15, 70
@@ -99,13 +96,8 @@ def _sight_files(house: House, seed: int) -> Iterator[tuple[str, bytes]]:
     """Captions, their summaries and the things nearby, by viewpoint."""
     dice = Dice(seed, f"captions of {house.name}")
     rows, sums = zip(*(captions(dice, house.graph, seen, i) for i, seen in enumerate(house.seen)), strict=True)
-    nearby = map(object_list, house.seen)
-    folders = {
-        "captions/blip2_24view": rows,
-        "captions/gpt35_8dir_summary": sums,
-        "objects/navgpt_objects_list": nearby,
-    }
-    for folder, of_each in folders.items():
+    tables = (rows, sums, map(object_list, house.seen))
+    for folder, of_each in zip((BLIP, SUMMARY, LISTS), tables, strict=True):
         yield f"{folder}/{house.name}.json", _json(dict(zip(house.ids, of_each, strict=True)))
 
 
@@ -113,22 +105,16 @@ def _annotations(house: House, seed: int, unseen: bool) -> dict[str, list[dict[s
     """Paths with three instructions each, by split."""
     dice = Dice(seed, f"paths of {house.name}")
     paths = draw_paths(dice, house.graph, _UNSEEN_PATHS if unseen else _TRAIN_PATHS + _SEEN_PATHS)
-    entries = [_annotation(dice, house, path) for path in paths]
+    entries = []
+    for path in paths:
+        heading = round(dice.uniform(0, 2 * math.pi), 3)
+        legs, end = describe_path(house.graph, house.seen, path, heading)
+        distance = round(sum(house.graph.length(a, b) for a, b in pairwise(path)), 2)
+        about = {"distance": distance, "scan": house.name, "path_id": 0, "path": [house.ids[i] for i in path]}
+        instructions = [instruct(dice, legs, end, style) for style in STYLES]
+        entries.append({**about, "heading": heading, "instructions": instructions})
     if unseen:
         return {"val_unseen": entries}
     # A small house has fewer paths than wanted; the same share of them is held out.
     held_out = len(paths) * _SEEN_PATHS // (_TRAIN_PATHS + _SEEN_PATHS)
     return {"val_seen": entries[:held_out], "train": entries[held_out:]}
-
-
-def _annotation(dice: Dice, house: House, path: tuple[int, ...]) -> dict[str, Any]:
-    heading = round(dice.uniform(0, 2 * math.pi), 3)
-    legs, end = describe_path(house.graph, house.seen, path, heading)
-    return {
-        "distance": round(sum(house.graph.length(a, b) for a, b in pairwise(path)), 2),
-        "scan": house.name,
-        "path_id": 0,
-        "path": [house.ids[i] for i in path],
-        "heading": heading,
-        "instructions": [instruct(dice, legs, end, style) for style in STYLES],
-    }

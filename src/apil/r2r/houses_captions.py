@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from apil.r2r.houses_dice import Dice
 from apil.r2r.houses_graph import Graph
-from apil.r2r.houses_plan import ROOM_NAMES
+from apil.r2r.houses_plan import ROOM_NAMES, WORDS
 from apil.r2r.houses_things import HEIGHTS, LOOKS, Thing
 from apil.r2r.layout import DIRECTIONS
 
@@ -95,11 +95,7 @@ def _three_rows(dice: Dice, inside: Sequence[Sight], room: str) -> str:
         if not dice.chance(_OMITTED):
             by_row["middle" if s.thing is None else HEIGHTS.get(s.thing.noun, "middle")].append(_phrase(dice, s))
     a_room = _article(_room_name(dice, room))
-    bare = {
-        "down": dice.choose(("a wooden floor", "a tiled floor", "a floor with a carpet", "the floor of a room")),
-        "middle": dice.choose((f"a wall in {a_room}", f"the wall of {a_room}", f"part of {a_room}")),
-        "top": dice.choose(("a white ceiling", "a ceiling with a light", "the upper part of a wall")),
-    }
+    bare = {row: dice.choose(bare_words).format(room=a_room) for row, bare_words in WORDS["bare"].items()}
     for row, phrases in by_row.items():
         if phrases:
             listed = _enumerated(phrases[:4])

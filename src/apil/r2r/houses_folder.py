@@ -25,8 +25,7 @@ def write_houses(out: Path, houses: int, seed: int, tell: Tell) -> Path:
     """Generates houses into `out`, raw and compiled, and returns the compiled file.
 
     An earlier set of generated houses is replaced; a folder with anything else in it is refused. Until everything is
-    made, what was there stays.
-    """
+    made, what was there stays."""
     _check_free(out)
     if houses < 2:
         raise ApilError(f"houses is {houses}: give at least 2, since one is kept unseen for evaluation.")
@@ -77,7 +76,12 @@ def _move_in(new: Path, out: Path) -> None:
 def default_houses(cache: Path | None = None) -> Path:
     """The compiled file of a fixed set of houses, made on first use in `cache` (the user's cache folder if None)."""
     folder = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "apil"
-    path = folder / f"houses-{DEFAULT_HOUSES}-{DEFAULT_SEED}-{_code()}.safetensors"
+    # Another schema, and another line of the code or the words that make the file, give another name.
+    digest = hashlib.sha256(str(SCHEMA).encode())
+    here = Path(__file__).parent
+    for file in sorted([*here.glob("*.py"), *here.glob("*.toml")]):
+        digest.update(file.read_bytes())
+    path = folder / f"houses-{DEFAULT_HOUSES}-{DEFAULT_SEED}-{digest.hexdigest()[:10]}.safetensors"
     if path.is_file():
         return path
     try:
@@ -90,11 +94,3 @@ def default_houses(cache: Path | None = None) -> Path:
             f"Cannot write {folder}: {error.strerror or error}. Set XDG_CACHE_HOME to a folder that can be written."
         ) from error
     return path
-
-
-def _code() -> str:
-    """Ten digits that change with the schema and with any line of the code and the words that make the file."""
-    digest = hashlib.sha256(str(SCHEMA).encode())
-    for file in sorted(Path(__file__).parent.glob("*.*")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:10]

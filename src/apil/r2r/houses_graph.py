@@ -95,7 +95,11 @@ def draw_graph(dice: Dice, plan: Plan) -> Graph:
     for door in plan.doors:
         edges |= _pass(dice, points, door)
     if plan.stairs:
-        edges |= _climb(points, *plan.stairs)
+        # The landing half way up joins the floors.
+        bottom, top = (next(i for i, p in enumerate(points) if p.rooms == (room,)) for room in plan.stairs)
+        a, b = points[bottom], points[top]
+        edges |= {(bottom, len(points)), (top, len(points))}
+        points.append(Viewpoint(a.x - 1.7, (a.y + b.y) / 2, (a.z + b.z) / 2, (plan.stairs[0],)))
     return Graph(plan, tuple(points), frozenset(edges))
 
 
@@ -149,11 +153,3 @@ def _pass(dice: Dice, points: list[Viewpoint], door: Door) -> set[_Pair]:
         edges |= {(i, len(points)) for k, (length, i) in enumerate(near[:3]) if k == 0 or length <= 2.8}
     points.append(new)
     return edges
-
-
-def _climb(points: list[Viewpoint], below: int, above: int) -> set[_Pair]:
-    """Adds the landing half way up and joins it to both floors."""
-    bottom, top = (next(i for i, p in enumerate(points) if p.rooms == (room,)) for room in (below, above))
-    a, b = points[bottom], points[top]
-    points.append(Viewpoint(a.x - 1.7, (a.y + b.y) / 2, (a.z + b.z) / 2, (below,)))
-    return {(bottom, len(points) - 1), (top, len(points) - 1)}

@@ -20,18 +20,13 @@ the fourth."""
 
 @dataclass(frozen=True)
 class Style:
-    """How much a speaker tells: the probabilities that a detail is mentioned where there is one."""
+    """The probabilities that a speaker mentions a detail where there is one; `houses.toml` says which each is."""
 
     turns: float
-    """Turns that are not straight."""
     rooms: float
-    """Rooms entered."""
     landmarks: float
-    """Things ahead or passed."""
     straight: float
-    """Steps that go straight on and change no room."""
     sides: float
-    """On which side a thing is passed, and 'on the left' for a turn."""
 
 
 STYLES = tuple(Style(**style) for style in WORDS["styles"])
@@ -54,15 +49,9 @@ def instruct(dice: Dice, legs: Sequence[Leg], end: End, style: Style) -> str:
 
 def turn_words(dice: Dice, turn: float, on: bool) -> str:
     """A turn of `turn` radians clockwise in words; `on`: the walker is under way."""
-    side = "right" if turn > 0 else "left"
-    words = (
-        ("continue straight", "keep going straight") if on else ("go straight", "head straight"),
-        (f"bear {side}", f"veer {side}", f"turn slightly {side}"),
-        (f"turn {side}", f"make a {side}", f"take a {side}", f"turn to the {side}"),
-        (f"make a sharp {side}", f"turn sharply {side}"),
-        ("turn around", "make a u-turn", "turn all the way around"),
-    )
-    return dice.choose(words[bisect_left((STRAIGHT, SLIGHT, SHARP, AROUND), abs(turn))])
+    kind = bisect_left((STRAIGHT, SLIGHT, SHARP, AROUND), abs(turn))
+    words: list[str] = WORDS["turns"][kind] if kind or on else WORDS["set_out"]
+    return dice.choose(words).format(side="right" if turn > 0 else "left")
 
 
 def _first(dice: Dice, leg: Leg, style: Style) -> str:
@@ -162,7 +151,8 @@ def _room(dice: Dice, kind: str) -> str:
 
 
 def _name(dice: Dice, noun: str) -> str:
-    return dice.choose(WORDS["synonyms"].get(noun, [noun]))
+    names: list[str] = WORDS["synonyms"].get(noun, [noun])
+    return dice.choose(names)
 
 
 def _sentences(dice: Dice, clauses: Sequence[str], style: Style) -> str:

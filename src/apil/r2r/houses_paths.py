@@ -94,7 +94,10 @@ def describe_path(
             )
         )
         heading = ahead
-    return tuple(legs), _end(graph, seen[path[-1]], path, inside[-1])
+    point, last = graph.points[path[-1]], inside[-1]
+    room = next((other for other in point.rooms if other != last), last)
+    close = (s.thing for s in seen[path[-1]] if s.thing and s.distance <= 2.0 and s.thing.room in point.rooms)
+    return tuple(legs), End(rooms[room], point.in_door, next(close, None))
 
 
 def _rooms_along(graph: Graph, path: Sequence[int]) -> list[int]:
@@ -128,10 +131,3 @@ def _passed(seen: Sequence[Sight], ahead: float, length: float) -> tuple[Thing, 
         if s.thing and 0.2 <= along <= length and 0.3 <= abs(aside) <= 1.7:
             beside.append((abs(aside), (s.thing, "right" if aside > 0 else "left")))
     return min(beside, key=lambda item: item[0])[1] if beside else None
-
-
-def _end(graph: Graph, seen: Sequence[Sight], path: Sequence[int], inside: int) -> End:
-    point = graph.points[path[-1]]
-    room = next((other for other in point.rooms if other != inside), inside)
-    near = next((s.thing for s in seen if s.thing and s.distance <= 2.0 and s.thing.room in point.rooms), None)
-    return End(graph.plan.rooms[room].kind, point.in_door, near)

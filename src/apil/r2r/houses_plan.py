@@ -154,7 +154,12 @@ def _doors(dice: Dice, rooms: Sequence[Room], first: int) -> list[Door]:
     doors = []
     for a, b, wall in wanted + [wall for wall in walls if wall not in wanted]:
         if (a, b, wall) in wanted or group[a] != group[b]:
-            doors.append(_door(dice, (a, b), "s" in (rooms[a].kind, rooms[b].kind), *wall))
+            direction, across, low, high = wall
+            # Stairs are open to the hall over most of its width.
+            stairs = "s" in (rooms[a].kind, rooms[b].kind)
+            along, width = ((low + high) / 2, 1.7) if stairs else (dice.uniform(low + 0.65, high - 0.65), 1.1)
+            x, y = (along, across) if direction == "x" else (across, along)
+            doors.append(Door((a, b), x, y, direction, width))
             group = {room: group[a] if g == group[b] else g for room, g in group.items()}
     return doors
 
@@ -174,10 +179,3 @@ def _shared(a: Room, b: Room) -> tuple[str, float, float, float] | None:
             if abs(across - other) < 1e-9 and high - low >= _SHARED_WALL:
                 return wall, across, low, high
     return None
-
-
-def _door(dice: Dice, pair: tuple[int, int], stairs: bool, wall: str, across: float, low: float, high: float) -> Door:
-    """A door somewhere in a shared wall; stairs are open to the hall over most of its width."""
-    along, width = ((low + high) / 2, 1.7) if stairs else (dice.uniform(low + 0.65, high - 0.65), 1.1)
-    x, y = (along, across) if wall == "x" else (across, along)
-    return Door(pair, x, y, wall, width)

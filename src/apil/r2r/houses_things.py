@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from apil.r2r.houses_dice import Dice
@@ -31,23 +32,20 @@ class Thing:
 
 def place_things(dice: Dice, plan: Plan) -> tuple[Thing, ...]:
     """Furniture for every room, about one piece for two square metres, clear of doors and of each other."""
-    return tuple(thing for index in range(len(plan.rooms)) for thing in _furnish(dice, plan, index))
+    return tuple(thing for index, room in enumerate(plan.rooms) for thing in _furnish(dice, plan, index, room))
 
 
-def _furnish(dice: Dice, plan: Plan, index: int) -> list[Thing]:
-    room = plan.rooms[index]
+def _furnish(dice: Dice, plan: Plan, index: int, room: Room) -> Iterator[Thing]:
     own = dice.shuffled(WORDS["furniture"][room.kind])
     count = min(max(3, round(room.area / 2.2)), 13 if room.kind == "h" else 8)
     # Two thirds of it says what the room is for, the rest could stand anywhere.
     nouns = own[: max(2, round(count * 0.66))]
     nouns += [noun for noun in dice.shuffled(WORDS["furniture"]["anywhere"]) if noun not in nouns][: count - len(nouns)]
     taken = [(door.x, door.y) for door in plan.doors_of(index)]
-    things = []
     for noun in nouns:
         if spot := _spot(dice, room, taken):
             taken.append(spot)
-            things.append(Thing(noun, dice.choose(LOOKS[noun]), index, *spot))
-    return things
+            yield Thing(noun, dice.choose(LOOKS[noun]), index, *spot)
 
 
 def _spot(dice: Dice, room: Room, taken: list[tuple[float, float]]) -> tuple[float, float] | None:
