@@ -53,28 +53,21 @@ class R2REvaluation:
         if wanted.split not in task.splits:
             raise unknown_name("split", wanted.split, task.splits)
         _, agents = load_run(folder, options=options)
-        every = len(task.of_split(wanted.split).episodes)
+        task = task.of_split(wanted.split)
+        every = len(task.episodes)
         total = min(every, wanted.episodes or every)
+        how: dict[str, Any] = {"greedy": not wanted.sample, "limit": wanted.episodes}
         result = evaluate_split(
-            agents,
-            wanted.split,
-            greedy=not wanted.sample,
-            limit=wanted.episodes,
-            shuffle=wanted.shuffle,
-            progress=lambda done: progress(done, 2 * total),
+            agents, wanted.split, shuffle=wanted.shuffle, progress=lambda done: progress(done, 2 * total), **how
         )
         # Only one that takes the likeliest actions in the whole split has the split's plain name.
         name = wanted.split + "-shuffled" * wanted.shuffle + "-sampled" * wanted.sample
         file = f"evaluation-{name}.json" if total == every else f"evaluation-{name}-first-{total}.json"
         notes: tuple[str, ...] = ()
         if wanted.draw:
-            walked = task.of_split(wanted.split)
-            walked = walked.shuffled() if wanted.shuffle else walked
-            maps = folder / "maps"
-            drawn = draw_first(
-                settings, agents, walked, maps, wanted.draw, greedy=not wanted.sample, limit=wanted.episodes
-            )
-            notes = (f"Wrote {len(drawn) // 2} maps into {maps}",)
+            walked, maps = task.shuffled() if wanted.shuffle else task, folder / "maps"
+            drawn = draw_first(settings, agents, walked, maps, wanted.draw, **how)
+            notes = (f"Wrote {drawn} maps into {maps}",)
         title = f"R2R {wanted.split}, taught by {settings.teachers.name}, query policy {settings.query.name}"
         return Measured(file, result, {title: result}, notes)
 

@@ -15,15 +15,11 @@ from apil.studies.figures import QUERY_STYLES, Plate, legend, panel_each, styled
 from apil.studies.records import StudyRecords
 from apil.studies.text import texts
 
-_SPLIT_STYLES = ({"color": "#0072b2", "fmt": "o"}, {"color": "#e69f00", "fmt": "s"})
+_SPLIT_STYLES: Any = ({"color": "#0072b2", "fmt": "o"}, {"color": "#e69f00", "fmt": "s"})
 
 
 def _against_answers(
-    study: StudyRecords,
-    x: str,
-    y: str,
-    draw: Callable[[Axes, str, str, dict[str, Any]], None],
-    limits: Callable[[Axes], object] = lambda panel: None,
+    study: StudyRecords, x: str, y: str, draw: Callable[[Axes, str, str, dict[str, Any]], None]
 ) -> Figure:
     """A panel for each teacher, in which `draw` (panel, teacher, query, style) shows each query policy."""
     figure, panels = panel_each(study.teachers, 1.98, x, y)
@@ -34,7 +30,6 @@ def _against_answers(
         panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / 1000:,.0f}k" if value else "0"))
         panel.locator_params(axis="x", nbins=5)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
-        limits(panel)
     legend(figure, 5)
     return figure
 
@@ -45,12 +40,10 @@ def draw_success_answers(study: StudyRecords) -> Figure | None:
 
     def draw(panel: Axes, teacher: str, query: str, style: dict[str, Any]) -> None:
         success_marker(panel, study, teacher, query, style["color"])
-
-    def limits(panel: Axes) -> None:
         panel.set_xlim(0, 1.08 * top or 1.0)
         panel.margins(y=0.15)
 
-    return _against_answers(study, "answers, whole training", "success alone", draw, limits)
+    return _against_answers(study, "answers, whole training", "success alone", draw)
 
 
 def draw_looks(study: StudyRecords) -> Figure | None:
@@ -77,10 +70,9 @@ def draw_training_success(study: StudyRecords) -> Figure | None:
 
     def draw(panel: Axes, teacher: str, query: str, style: dict[str, Any]) -> None:
         success_curve(panel, study.metrics.where(teacher=teacher, query=query), style, query)
+        panel.set_ylim(-0.03, 1.05)
 
-    return _against_answers(
-        study, "answers so far", "success in training", draw, lambda panel: panel.set_ylim(-0.03, 1.05)
-    )
+    return _against_answers(study, "answers so far", "success in training", draw)
 
 
 def draw_splits(study: StudyRecords) -> Figure | None:
@@ -88,7 +80,13 @@ def draw_splits(study: StudyRecords) -> Figure | None:
     figure, panels = panel_each(study.teachers, 2.0, "", "success alone", below=0.75)
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for rank, split in enumerate(study.splits[:2]):
-            _split_marks(panel, study, teacher, split, rank)
+            # The splits stand side by side.
+            style = {**_SPLIT_STYLES[rank], "markersize": 6, "elinewidth": 1.2, "label": split}
+            for place, query in enumerate(study.queries):
+                success = study.cell(teacher, query).measure(split, "success_alone")
+                if success.known:
+                    bar = [[success.mean - success.low], [success.high - success.mean]]
+                    panel.errorbar([place + 0.3 * rank - 0.15], [success.mean], yerr=bar, **style)
         printed = [printed_results(study).get(query, {}).get(teacher) for query in study.queries]
         paper = {place: result.success / 100 for place, result in enumerate(printed) if result is not None}
         if paper:
@@ -103,18 +101,8 @@ def draw_splits(study: StudyRecords) -> Figure | None:
     return figure
 
 
-def _split_marks(panel: Axes, study: StudyRecords, teacher: str, split: str, rank: int) -> None:
-    """A mark for each query policy, with its interval; the splits stand side by side."""
-    for place, query in enumerate(study.queries):
-        success = study.cell(teacher, query).measure(split, "success_alone")
-        if success.known:
-            bar = [[success.mean - success.low], [success.high - success.mean]]
-            style: dict[str, Any] = {**_SPLIT_STYLES[rank], "markersize": 6, "elinewidth": 1.2, "label": split}
-            panel.errorbar([place + 0.3 * rank - 0.15], [success.mean], yerr=bar, **style)
-
-
 _DRAWN = (draw_splits, draw_success_answers, draw_looks, draw_training_success)
-_TEXTS = texts("figures.toml", "apil.r2r").items()
+_TEXTS = texts("figures.toml", "apil.r2r")["plates"].items()
 _PLATES = [Plate(name, **text, draw=draw) for (name, text), draw in zip(_TEXTS, _DRAWN, strict=True)]
 
 

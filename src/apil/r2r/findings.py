@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
-from apil.r2r.paper import printed_results
-from apil.r2r.tables import answers_share, both_ways, differences, percent
+from apil.r2r.tables import above_paper, answers_share, both_ways, differences, percent
 from apil.studies.records import CellResult, StudyRecords
 
 
@@ -60,18 +59,13 @@ def _against_dagger(study: StudyRecords, teacher: str) -> str:
 
 def _against_paper(study: StudyRecords) -> str:
     """In how many cells we are above the paper's success."""
-    printed, main = printed_results(study), study.splits[0]
-    cells = [cell for cell in study.cells if cell.measure(main, "success_alone").known]
-    gaps = [
-        (100 * cell.measure(main, "success_alone").mean - printed[cell.query][cell.teacher].success, cell)
-        for cell in cells
-        if cell.teacher in printed.get(cell.query, {})
-    ]
+    gaps = [(gap, cell) for cell in study.cells if (gap := above_paper(study, cell)) is not None]
     if not gaps:
         return ""
+    main, higher = study.splits[0], sum(gap > 0 for gap, _ in gaps)
     (low, least), (high, most) = (pick(gaps, key=lambda pair: pair[0]) for pick in (min, max))
     return (
-        f"Success alone on {main} is above the paper's on test in {sum(gap > 0 for gap, _ in gaps)} of {len(gaps)} "
+        f"Success alone on {main} is above the paper's on test in {higher} of {len(gaps)} "
         f"cells: from {low:+.1f} points ({least.query}, {least.teacher}) to {high:+.1f} ({most.query}, {most.teacher})."
         " The paper's agent saw images, and had another optimiser and another split: no like-for-like comparison."
     )

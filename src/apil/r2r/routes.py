@@ -22,28 +22,23 @@ from apil.studies.plan import Cell
 
 def draw_first(
     config: RunSettings, agents: Agents, task: R2R, folder: Path, count: int, *, greedy: bool, limit: int | None
-) -> list[Path]:
-    """Maps of the first `count` episodes of the task's split, named after them; as PNG and SVG.
-
-    They are walked as an evaluation with help over `limit` episodes walks them.
-    """
+) -> int:
+    """Draws the first `count` episodes of the task's split as maps, named after them, walked as in an evaluation with
+    help over `limit` episodes; returns how many."""
     make_folder(folder)
     walked = tours(agents, task, "helped", greedy=greedy, limit=limit)
     every = ((tour, place) for tour in walked for place in range(len(tour.episode)))
-    written: list[Path] = []
     for tour, place in islice(every, count):
         route = route_of(task, tour, place, committee_of(config).members)
-        written += _write(config, route, folder / route.name.replace(" ", "_"))
-    return written
+        _write(config, route, folder / route.name.replace(" ", "_"))
+    return min(count, len(task.episodes[:limit]))
 
 
 def write_examples(cells: Sequence[Cell], out: Path, episodes: int, maps: int) -> None:
-    """So many maps of episodes for the report, `map_1` and so on; none where there is no run of APIL on R2R, and those
-    that are there where the weights of that run are gone.
+    """So many maps `map_1` ... for the report; none without a run of APIL, and the old ones where its weights are gone.
 
     The run is APIL's first seed, under TWODIFDETM where there is one, else under the first teacher. The episodes are
-    spread evenly over the first that an evaluation takes at once: they are not chosen by how they end.
-    """
+    spread evenly over the first that an evaluation takes at once: they are not chosen by how they end."""
     runs = [cell for cell in cells if cell.config.query.name == "apil"] if maps else []
     cell = min(runs, key=lambda cell: (cell.config.seed, cell.config.teachers.name != "twodifdetm"), default=None)
     if cell is not None and not any((out / "runs" / cell.folder).glob("checkpoint-*.json")):
@@ -96,8 +91,7 @@ def _outcome(tour: Tour, place: int) -> str:
     )
 
 
-def _write(run: RunSettings, route: Route, stem: Path) -> list[Path]:
-    pictures = picture(route, f"taught by {run.teachers.name}, query policy {run.query.name}, seed {run.seed}")
-    for ending, data in pictures.items():
+def _write(run: RunSettings, route: Route, stem: Path) -> None:
+    about = f"taught by {run.teachers.name}, query policy {run.query.name}, seed {run.seed}"
+    for ending, data in picture(route, about).items():
         write_bytes(stem.with_name(f"{stem.name}.{ending}"), data)
-    return [stem.with_name(f"{stem.name}.{ending}") for ending in pictures]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import product
 from statistics import fmean
 
 from apil.r2r.paper import printed_results
@@ -74,36 +75,40 @@ def _second_table(study: StudyRecords, split: str) -> TableBlock:
     return replace(ours, rows=tuple(rows))
 
 
+def above_paper(study: StudyRecords, cell: CellResult) -> float | None:
+    """Success alone minus the paper's, in points; None where one of them is missing."""
+    ours = cell.measure(study.splits[0], "success_alone")
+    theirs = printed_results(study).get(cell.query, {}).get(cell.teacher)
+    return 100 * ours.mean - theirs.success if theirs is not None and ours.known else None
+
+
 def differences_from_paper(study: StudyRecords) -> list[Table]:
     """Our success alone minus the paper's, in points; nothing where the paper has none of the policies."""
-    printed = printed_results(study)
-    queries = [query for query in study.queries if study.splits and query in printed]
+    queries = [query for query in study.queries if study.splits and query in printed_results(study)]
     if not queries:
         return []
-    split = study.splits[0]
 
     def difference(cell: CellResult) -> str:
-        ours, theirs = cell.measure(split, "success_alone"), printed[cell.query].get(cell.teacher)
-        return f"{100 * ours.mean - theirs.success:+.1f}" if theirs is not None and ours.known else NOTHING
+        gap = above_paper(study, cell)
+        return NOTHING if gap is None else f"{gap:+.1f}"
 
-    block = _by_query(study, f"Success alone on {split} minus the paper's on test (points)", difference, queries)
+    heading = f"Success alone on {study.splits[0]} minus the paper's on test (points)"
+    block = _by_query(study, heading, difference, queries)
     return [explained("table_difference", _TEXTS["table_difference"]["first"], [block], said=_TEXTS)]
 
 
 def navigation_table(study: StudyRecords) -> Table:
     """Every measure on every split."""
-    blocks = [_measures(study, split, teacher) for split in study.splits for teacher in study.teachers]
-    return explained("table_navigation", setting(study), blocks, said=_TEXTS, study=study)
-
-
-def _measures(study: StudyRecords, split: str, teacher: str) -> TableBlock:
-    columns, rows = _TEXTS["table_navigation"]["columns"], []
-    for cell in (study.cell(teacher, query) for query in study.queries):
-        if cell.splits:
-            entries = (percent(cell, cell.measure(split, name), digits, by) for name, _, digits, by in columns)
-            rows.append((cell.query, str(cell.seeds), *entries))
+    columns, blocks = _TEXTS["table_navigation"]["columns"], []
     header = ("query policy", "seeds", *(heading for _, heading, _, _ in columns))
-    return TableBlock(f"{split}, teacher {teacher}", header, tuple(rows))
+    for split, teacher in product(study.splits, study.teachers):
+        rows = []
+        for cell in (study.cell(teacher, query) for query in study.queries):
+            if cell.splits:
+                entries = (percent(cell, cell.measure(split, name), digits, by) for name, _, digits, by in columns)
+                rows.append((cell.query, str(cell.seeds), *entries))
+        blocks.append(TableBlock(f"{split}, teacher {teacher}", header, tuple(rows)))
+    return explained("table_navigation", setting(study), blocks, said=_TEXTS, study=study)
 
 
 def ceiling_table(study: StudyRecords) -> Table:
@@ -182,17 +187,15 @@ def _paired_block(study: StudyRecords, split: str) -> TableBlock:
     gaps = {teacher: differences(study, teacher, split) for teacher in both_ways(study)}
     if len(gaps) > 1 and (seeds := set.intersection(*map(set, gaps.values()))):
         gaps["all"] = {seed: fmean(of[seed] for of in gaps.values()) for seed in sorted(seeds)}
-    rows = tuple((name, *_over_common_seeds(list(of.values()))) for name, of in gaps.items())
+    rows = []
+    for name, of in gaps.items():
+        found, mean = list(of.values()), fmean(of.values())
+        half = student_half_width(found) if len(found) > 1 else 0.0
+        interval = f"{mean - half:+.1f} to {mean + half:+.1f}" if len(found) > 1 else NOTHING
+        each = ", ".join(f"{value:+.1f}" for value in found)
+        rows.append((name, str(len(found)), f"{mean:+.1f}", interval, each))
     header = tuple(_TEXTS["table_paired"]["differences"])
-    return TableBlock(f"Success alone on {split}, APIL minus DAGGER (points)", header, rows)
-
-
-def _over_common_seeds(found: Sequence[float]) -> tuple[str, ...]:
-    """How many, their mean, its 95 % interval by Student's distribution (none of one value), and each of them."""
-    mean, each = fmean(found), ", ".join(f"{value:+.1f}" for value in found)
-    half = student_half_width(found) if len(found) > 1 else 0.0
-    interval = f"{mean - half:+.1f} to {mean + half:+.1f}" if len(found) > 1 else NOTHING
-    return str(len(found)), f"{mean:+.1f}", interval, each
+    return TableBlock(f"Success alone on {split}, APIL minus DAGGER (points)", header, tuple(rows))
 
 
 def _answers_block(study: StudyRecords) -> TableBlock:
