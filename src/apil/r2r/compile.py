@@ -18,7 +18,7 @@ from apil.r2r.features import glove_table, room_table, seen_words, sight_tables,
 from apil.r2r.graph import Arrays, graph_tables, padded
 from apil.r2r.images import image_table
 from apil.r2r.language import LanguageModel, model_folder, reading_tables
-from apil.r2r.layout import BLIP, BOXES, LISTS, SUMMARY, Annotation, Graph, Raw, Tell, read_layout, unread_annotations
+from apil.r2r.layout import BLIP, BOXES, LISTS, SPLITS, SUMMARY, Annotation, Graph, Raw, Tell, read_layout
 from apil.r2r.sources import Source, open_source
 from apil.r2r.text import TOKENS, encode, tokenize, vocabulary
 from apil.r2r.world import FILE, METADATA, SCHEMA
@@ -30,8 +30,7 @@ def compile_world(
     """Compiles the raw files in `folder` into `out`/r2r.safetensors and returns its path.
 
     `text_model` names a language model, or its folder, that reads the instructions. The same files give the same bytes,
-    from a folder and from archives. On an error nothing is written.
-    """
+    from a folder and from archives. On an error nothing is written."""
     tell("reading", 0, 1)
     reader = None if text_model is None else LanguageModel.open(model_folder(text_model))
     source = open_source(folder)
@@ -48,7 +47,8 @@ def compile_world(
     pairs = [(scan, viewpoint) for scan, graph in raw.graphs.items() for viewpoint in graph.viewpoints]
     numbers = {pair: at for at, pair in enumerate(pairs)}
     metadata = _metadata(source, raw, words)
-    if unread := unread_annotations(source):
+    known = [f"annotations/R2R_{split}.json" for split in SPLITS]
+    if unread := [name for name in source.under("annotations") if name.endswith(".json") and name not in known]:
         metadata["unread"] = unread
     for split, paths in raw.splits.items():
         arrays.update(_split_tables(split, paths, numbers, index))

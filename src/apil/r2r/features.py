@@ -38,10 +38,8 @@ def word_counts(raw: Raw, seen: SeenWords) -> tuple[Counter[str], Counter[str]]:
     texts = (text for annotation in raw.splits["train"] for text in annotation.instructions)
     counts: Counter[str] = Counter()
     for scan in sorted({annotation.scan for annotation in raw.splits["train"]}):
-        for directions in seen[scan]:
-            for captions, objects in directions:
-                counts.update(captions)
-                counts.update(objects.keys())
+        for captions, objects in (direction for directions in seen[scan] for direction in directions):
+            counts.update([*captions, *objects])
         for letter in raw.rooms.get(scan, ()):
             counts.update(content_words([raw.room_names[letter]]))
     return Counter(token for text in texts for token in tokenize(text)), counts
@@ -55,8 +53,7 @@ def _caption_words(sight: Sight, direction: int) -> list[str]:
 
 def _object_words(sight: Sight, direction: int) -> dict[str, float]:
     """The distinct words of a direction's objects with their metres (NaN: unknown): the nearest first, then those of
-    unknown distance, the largest first. Of a name the last word comes first: it says what the thing is.
-    """
+    unknown distance, the largest first. Of a name the last word comes first: it says what the thing is."""
     nearby, boxes = sight.nearby[direction], sight.boxes[direction]
     near = sorted(nearby.items(), key=lambda item: (item[1], item[0]))
     large = sorted(boxes, key=lambda name: (-boxes[name], name))
@@ -69,10 +66,7 @@ def _object_words(sight: Sight, direction: int) -> dict[str, float]:
 
 
 def sight_tables(seen: SeenWords, index: dict[str, int]) -> Arrays:
-    """captions [V, 8, C] int16; objects [V, 8, O] int16; object_distance [V, 8, O] float16 metres, NaN unknown.
-
-    Words outside the vocabulary are left out; 0 is padding.
-    """
+    """The tables of captions and objects of `World`; words outside the vocabulary are left out."""
     every = [direction for scan in seen.values() for directions in scan for direction in directions]
     captions = [[index[word] for word in words if word in index][:CAPTION_WORDS] for words, _ in every]
     objects = [[(index[word], m) for word, m in of.items() if word in index][:OBJECT_WORDS] for _, of in every]

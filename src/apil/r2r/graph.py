@@ -41,11 +41,9 @@ def graph_tables(graphs: list[Graph]) -> Arrays:
 
 
 def _tables(graph: Graph, degree: int, first: int) -> Arrays:
-    """The tables of one scan, whose viewpoints are numbered from `first`. n viewpoints, D exits:
+    """The tables of one scan, whose viewpoints are numbered from `first`; their shapes are in `World`."""
+    from scipy.sparse.csgraph import dijkstra
 
-    position [n, 3]; neighbours, heading, elevation, length [n, D]; similar [n, D, D]: two exits lead the same way;
-    distances, next_slots [n * n].
-    """
     neighbours = padded([np.flatnonzero(row).tolist() for row in graph.open], degree, -1, np.int64)
     there = neighbours >= 0
     away = np.where(there[..., None], graph.position[neighbours] - graph.position[:, None], 0.0)
@@ -56,7 +54,9 @@ def _tables(graph: Graph, degree: int, first: int) -> Arrays:
         raise ApilError(f"{graph.file}: the neighbours {pair} are at the same place: download the file again.")
     unit = away / np.maximum(length, TIE)[..., None]
     cosine = np.einsum("nix,njx->nij", unit, unit)
-    distance = _distances(neighbours, length)
+    edges = np.zeros(graph.open.shape)
+    edges[graph.open] = length[there]
+    distance = dijkstra(edges)
     # From 0 to below 2 pi: rounding to single precision may reach it.
     heading = np.mod(np.arctan2(away[..., 0], away[..., 1]), 2 * np.pi).astype(np.float32)
     return {
@@ -69,16 +69,6 @@ def _tables(graph: Graph, degree: int, first: int) -> Arrays:
         "distances": distance.astype(np.float32).reshape(-1),
         "next_slots": _next_slots(neighbours, length, distance).reshape(-1),
     }
-
-
-def _distances(neighbours: NDArray[np.int64], length: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[n, n] metres along the shortest path; infinite where there is none."""
-    from scipy.sparse.csgraph import dijkstra
-
-    edges = np.zeros((len(neighbours), len(neighbours)))
-    at, slot = np.nonzero(neighbours >= 0)
-    edges[at, neighbours[at, slot]] = length[at, slot]
-    return np.asarray(dijkstra(edges), dtype=np.float64)
 
 
 def _next_slots(

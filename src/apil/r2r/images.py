@@ -1,8 +1,7 @@
 """Image features in the community's formats, pooled to the eight directions of a panorama.
 
-A panorama has 36 views: view p looks along 30 (p mod 12) degrees. Each belongs to the direction of 45 degrees nearest
-to its heading; a direction's feature is the mean over its views: 3 for directions 0, 2, 4, 6, and 6 for the others.
-"""
+A panorama has 36 views: view p looks along 30 (p mod 12) degrees. A direction's feature is the mean over the views
+that are nearest to it: 3 for directions 0, 2, 4, 6, and 6 for the others."""
 
 from __future__ import annotations
 

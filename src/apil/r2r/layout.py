@@ -1,7 +1,4 @@
-"""The public files of Room-to-Room, read into plain records. Only what one file says by itself is checked here.
-
-Their formats are in docs/guide/r2r.md.
-"""
+"""The public files of Room-to-Room (docs/guide/r2r.md), read into plain records, each file checked by itself."""
 
 from __future__ import annotations
 
@@ -102,12 +99,6 @@ def read_layout(source: Source, tell: Tell) -> Raw:
         sights[scan] = _sights(source, scan, graph)
     rooms, room_names = _rooms(source, graphs)
     return Raw(graphs, splits, sights, rooms, room_names, _glove(source))
-
-
-def unread_annotations(source: Source) -> list[str]:
-    """Annotations of no split that is known: nothing is made of them."""
-    known = [f"annotations/R2R_{split}.json" for split in SPLITS]
-    return [name for name in source.under("annotations") if name.endswith(".json") and name not in known]
 
 
 def _scan_names(source: Source) -> list[str]:

@@ -120,8 +120,7 @@ def evaluate_split(
     policy fires; the share of steps at which it fires in both; and the five uncertainties of the rollout alone.
 
     Not `helped` leaves the second half out. With `shuffle` each episode comes with another's instruction. `progress` is
-    told the episodes done, of twice the number in the split.
-    """
+    called with the episodes done, of twice the number in the split."""
     assert isinstance(agents.task, R2R)
     task = agents.task.of_split(split)
     results: dict[str, Any] = {"split": split, "episodes": len(task.episodes[:limit]), "greedy": greedy}
@@ -149,10 +148,7 @@ def evaluate_split(
 
 
 def follow_teacher(agents: Agents, split: str) -> dict[str, float]:
-    """What the teachers themselves reach when they are followed at every step: the ceiling.
-
-    `agents` must hold a query policy that always asks.
-    """
+    """What the teachers reach when they are followed at every step: the ceiling. The query policy must always ask."""
     assert isinstance(agents.task, R2R)
     task = agents.task.of_split(split)
     trips = [tour.trip for tour in tours(agents, task, "helped")]

@@ -97,8 +97,11 @@ class R2ROptions:
         encoder = {**sizes, "features": all_of_it.features, **typed}
         InstructionSizes(**encoder)
         world = R2R(**place).world
-        if "features" in given:
-            _check_features(all_of_it.features, world.features)
+        # A feature that was asked for by name must be in the data.
+        for name in all_of_it.features.split(",") if "features" in given else ():
+            if name not in ("geometry", *world.features):
+                how = "with --image-features" if name == "images" else f"files with {name} (docs/guide/r2r.md)"
+                raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
         notice = "No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md."
         options = {**place, "digest": world.digest, **encoder}
         return Resolved(options, settings, "" if all_of_it.data else notice)
@@ -128,14 +131,6 @@ def sizes_of(options: Mapping[str, Option]) -> InstructionSizes:
             raise unknown_name("option of the task 'r2r'", name, (*known, *_TASK))
     sizes: dict[str, Any] = {name: value for name, value in options.items() if name in known}
     return InstructionSizes(**sizes)
-
-
-def _check_features(typed: str, there: tuple[str, ...]) -> None:
-    """Refuses a feature that was asked for by name and that the data lack."""
-    for name in typed.split(","):
-        if name not in ("geometry", *there):
-            how = "with --image-features" if name == "images" else f"files with {name} (docs/guide/r2r.md)"
-            raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
 
 
 PRESETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

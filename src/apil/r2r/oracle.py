@@ -18,8 +18,7 @@ def reference_actions(world: World, at: Tensor, goal: Tensor, literal: bool = Fa
     Let s' be the next viewpoint on the shortest path from where the agent stands. Reference actions lead to s' and to
     neighbours at most 60 degrees from it (angle of the segments in space) that are strictly closer to the goal than
     the agent; s' first, then in the order of the graph file. The literal reading leaves the closer condition out.
-    At the goal, and where no path leads to it, the only one is to stop.
-    """
+    At the goal, and where no path leads to it, the only one is to stop."""
     slot = world.next_slot(at, goal)
     there = slot < 0
     chosen = slot.clamp_min(0)

@@ -74,8 +74,7 @@ def glance(
     """Looks around at n steps.
 
     `words` [W, d] are the word vectors, `features` [n, 4 + 2 D] the observations. `keep` drops shown words and parts of
-    the directions at the two `rates`, in learning. `side` [n] is -1 where the place is seen in a mirror, else 1.
-    """
+    the directions at the two `rates`, in learning. `side` [n] is -1 where the place is seen in a mirror, else 1."""
     count, place, heading = len(features), features[:, 1].long(), features[:, 2]
     seen, bare = _directions(weights, see, words, place, keep, rates)
     side = torch.ones_like(heading) if side is None else side

@@ -19,10 +19,7 @@ FOLDERS = ("connectivity", "annotations", "captions", "objects", "rooms", "deriv
 
 
 class Source:
-    """Raw files by their path in the layout, for example `annotations/R2R_train.json`.
-
-    Remembers the checksum of each file that was read, so that a compiled file can say what it was made from.
-    """
+    """Raw files by their path in the layout, such as `annotations/R2R_train.json`; keeps checksums of those read."""
 
     def __init__(self, folder: Path, files: Mapping[str, Path | bytes]) -> None:
         self.folder = folder

@@ -78,8 +78,7 @@ class R2RStudy:
         """The runs in the order in which they are made, DAGGER and APIL first.
 
         They have `seeds` seeds, the other policies `other_seeds`. EXTRUN is run with committees that differ: with one
-        teacher, or with two of a kind, it has nothing to go by. Where two policies are the same, one run serves both.
-        """
+        teacher, or with two of a kind, it has nothing to go by. Where two policies are the same one run serves both."""
         from apil.learning.build import committee_of, require_threshold
         from apil.studies.plan import SAME_FOR_ONE, Cell
 

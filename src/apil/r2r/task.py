@@ -50,8 +50,7 @@ class R2R:
     """Stop or walk to a neighbour; within 3 m of the goal after at most T steps is a success.
 
     What the agent sees is the panorama of the viewpoint it stands on, by index into `panoramas`, the geometry of the
-    exits, and which exits lead back to where it has been. It never sees the map, the goal or a panorama from afar.
-    """
+    exits, and which exits lead back to where it has been. It never sees the map, the goal or a panorama from afar."""
 
     name = "r2r"
     box: ActionBox | None = None
@@ -64,9 +63,7 @@ class R2R:
     ) -> None:
         """`data` is a compiled file or its folder; generated houses if empty. `digest` guards against other data.
 
-        `held_out` scans of the train split, evenly spread, are kept out of training: the split 'held_out', for
-        choosing hyperparameters.
-        """
+        `held_out` scans of the train split, evenly spread, are kept for the split 'held_out', to tune on."""
         R2RArguments(horizon=horizon, reading=reading)
         self.data = data
         self.world = World.open(Path(data) if data else default_houses())
@@ -168,21 +165,16 @@ class R2R:
     def panoramas(self) -> Panoramas:
         """What there is to see at each viewpoint and to read in each episode; no neighbours, no goals, no distances."""
         world = self.world
+        shown = {"captions": world.captions, "objects": world.objects, "rooms": world.room}
+        tables: dict[str, Any] = {name: table if name in world.features else None for name, table in shown.items()}
+        tables |= {name: getattr(world, name) for name in ("read", "glove", "images", "heading", "elevation", "length")}
         return Panoramas(
             tokens=self._every["tokens"],
             words=len(world.vocabulary),
             mirrored=torch.tensor(mirror_words(world.vocabulary)),
-            read=world.read,
-            glove=world.glove,
-            captions=world.captions if "captions" in world.features else None,
-            objects=world.objects if "objects" in world.features else None,
-            rooms=world.room if "rooms" in world.features else None,
             room_names=len(world.room_names),
-            images=world.images,
             exits=world.neighbours >= 0,
-            heading=world.heading,
-            elevation=world.elevation,
-            length=world.length,
+            **tables,
         )
 
     def observe(self, state: Walk) -> Observation:

@@ -1,7 +1,5 @@
-"""Pieces of transformers as functions of named weights, with room for packed rows.
-
-Rows of different lengths are packed: token-wise layers see [rows, d] without padding, and only attention pads.
-"""
+"""Pieces of transformers as functions of named weights. Token-wise layers see packed rows [rows, d] of sequences of
+different lengths without padding; only attention pads."""
 
 from __future__ import annotations
 
@@ -132,8 +130,7 @@ def attend_to(weights: Weights, name: str, rows: Tensor, table: Tensor, bias: Te
 
     Keys and values are never made, as there are fewer queries than rows of the table: the weights of the keys turn
     the queries, and those of the values what was picked. The bias of the keys would add the same to all scores of a
-    query and is left out. `bias` [n or 1, q * heads or 1, width] is added to the scores.
-    """
+    query and is left out. `bias` [n or 1, q * heads or 1, width] is added to the scores."""
     count, asking, size = rows.shape
     of_keys, of_values = weights[f"{name}.kv.w"].view(2, heads, size // heads, size)
     queries = affine(weights, f"{name}.q", rows).view(count * asking, heads, -1).transpose(0, 1)
@@ -165,8 +162,7 @@ def decode(
     """One decoder layer, norms first: [n, steps, d] attends to the steps so far, then to the text [n, L, d].
 
     `before` is what earlier steps showed of themselves; returned is that of all steps so far, to go on from. `bias`
-    hides later steps where several are given at once, `text_bias` [n, 1, L] the padding of the text.
-    """
+    hides later steps where several are given at once, `text_bias` [n, 1, L] the padding of the text."""
     inner = norm(weights, f"{name}.n1", table)
     so_far = inner if before is None else torch.cat([before, inner], 1)
     table = table + drop(attend_to(weights, f"{name}.a", inner, so_far, bias, heads))
