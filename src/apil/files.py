@@ -38,7 +38,6 @@ def write_bytes(path: Path, data: bytes, *, sync_folder: bool = True, durable: b
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a rename durable."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -47,7 +46,6 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file, whole or not at all."""
     write_bytes(path, text.encode())
 
 
@@ -57,7 +55,6 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -67,7 +64,6 @@ def read_json(path: Path) -> Any:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON lines file."""
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError, RecursionError) as error:
@@ -78,7 +74,6 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _line(error: Exception) -> str:
-    """The first line of a message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
@@ -105,7 +100,6 @@ def _leftover(entry: Path) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Creates a folder with its parents."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

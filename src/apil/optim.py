@@ -75,7 +75,6 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
-        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
         self._steps += active
         power = self._steps.clamp_min(1.0)
         rates = (self.rate(active) / (1.0 - 0.9**power)).float()
@@ -107,7 +106,6 @@ class Muon:
     """
 
     def __init__(self, parameters: Parameters, learning_rate: float, warmup: int = 0) -> None:
-        """The rate rises linearly over the first `warmup` updates of a run, then it is constant."""
         self.parameters = parameters
         self._momentum = {name: torch.zeros_like(v) for name, v in parameters.items() if _is_matrix(name, v)}
         self._adam = Adam(
@@ -124,7 +122,6 @@ class Muon:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
-        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
         by_name = dict(zip(self.parameters, gradients, strict=True))
         self._adam.step([by_name[name] for name in self._adam.parameters], active)
         rate = self._adam.rate(active).float()

@@ -70,7 +70,6 @@ class Registry:
         return iter(tuple(self._entries.values()))
 
     def names(self) -> tuple[str, ...]:
-        """All names, in the order of registration."""
         return tuple(entry.name for entry in self)
 
     def entry(self, name: str) -> Entry:
@@ -86,7 +85,6 @@ class Registry:
         return self.entry(name).name
 
     def load(self, name: str) -> Any:
-        """The factory behind a name."""
         return self._resolved(name, self.entry(name).target)
 
     def facet(self, name: str, facet: str) -> Any:

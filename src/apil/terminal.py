@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def progress_bar(shown: bool = True) -> Progress:
-    """A progress bar with the time left."""
     from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     text, bar, share, _ = Progress.get_default_columns()

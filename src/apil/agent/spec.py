@@ -50,7 +50,6 @@ class AgentSpec:
             raise ApilError("An agent has at least one teacher.")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
         return {"schema": SCHEMA, **asdict(self)}
 
     @staticmethod

@@ -89,7 +89,6 @@ def newest_checkpoint(folder: Path, read: Callable[[Path], Found]) -> Found | No
 
 
 def read_note(path: Path) -> dict[str, Any]:
-    """The JSON of a checkpoint."""
     try:
         note: Any = read_json(path) if path.is_file() else None
     except ApilError:

@@ -32,7 +32,6 @@ _FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of `apil`."""
     words = list(sys.argv[1:] if argv is None else argv)
     command: Any = None
     if isinstance(sys.stdout, TextIOWrapper):  # as stderr is: a name that cannot be encoded is no failure
@@ -69,7 +68,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parsed(words: Sequence[str]) -> Any:
-    """The command that was typed."""
     from apil import __version__
 
     first = words[0] if words else ""
@@ -110,6 +108,5 @@ _FRAME = " \u2500\u2502\u256d\u256e\u2570\u256f"
 
 
 def _either(kinds: Mapping[str, Any]) -> Any:
-    """One of several subcommands, by name."""
     named = [kind if name == "data" else Annotated[kind, tyro.conf.subcommand(name)] for name, kind in kinds.items()]
     return reduce(or_, named)

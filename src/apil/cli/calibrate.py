@@ -49,7 +49,6 @@ def options(argv: Sequence[str]) -> type:
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
-    """`apil calibrate`"""
     from apil.files import make_folder, read_json, write_json
     from apil.learning.build import stackable
     from apil.runs.calibration import load_calibration

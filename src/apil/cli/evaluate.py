@@ -43,7 +43,6 @@ def options(argv: Sequence[str]) -> type:
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
-    """`apil evaluate`"""
     from apil.files import write_json
     from apil.runs.folder import load_config
 

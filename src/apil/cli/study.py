@@ -40,7 +40,6 @@ def options(argv: Sequence[str]) -> type:
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
-    """`apil study`"""
     from apil.studies.run import study
 
     words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", "workers"))

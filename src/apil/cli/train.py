@@ -45,7 +45,6 @@ def options(argv: Sequence[str]) -> type:
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
-    """`apil train`"""
     from apil.learning.build import Parts
     from apil.runs.calibration import load_calibration
     from apil.runs.folder import load_config

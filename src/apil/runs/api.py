@@ -109,7 +109,6 @@ def _trained(settings: RunSettings, parts: Parts, folder: Path | None, tell: Pro
 
 
 def _start_or_resume(settings: RunSettings, folder: Path, parts: Parts, tell: Progress) -> None:
-    """Starts the run in an empty folder, or resumes the same run."""
     if not (folder / "config.json").exists():
         start_run(settings, folder, progress=tell, parts=parts)
         return

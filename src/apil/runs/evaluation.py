@@ -52,7 +52,6 @@ class PlainEvaluation:
     arguments: type = PlainArguments
 
     def measure(self, folder: Path, given: Mapping[str, Any], progress: Progress) -> Measured:
-        """Measures a run."""
         from apil.learning.evaluate import evaluate
         from apil.learning.fidelity import teacher_models
         from apil.runs.checkpoint import load_checkpoint

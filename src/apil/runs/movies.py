@@ -67,7 +67,6 @@ def _episode(agents: Agents, episode: int) -> list[Frame]:
 
 
 def _caption(step: Step, members: list[str], names: tuple[str, ...]) -> str:
-    """Who acted, what was done, and what the agent thinks of it."""
     action, mean = step.action[0, 0], step.belief.mean[0, 0]
     if step.belief.drawn is None:
         did, chance = names[int(action)], f"chance {float(mean[int(action)]):.2f}"

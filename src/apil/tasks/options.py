@@ -61,18 +61,15 @@ class PlainOptions:
         return Resolved(dict(given))
 
     def identity(self, options: Mapping[str, Option]) -> Mapping[str, Option]:
-        """All of them."""
         return options
 
     def make(self, options: Mapping[str, Option]) -> Task[Any]:
-        """The task itself."""
         self.arguments(**options)
         task: Task[Any] = TASKS.load(self.name)(**options)
         return task
 
 
 def options_of(task: str) -> TaskOptions:
-    """What can be set of a task of that name."""
     own: TaskOptions | None = TASKS.facet(task, "options")
     return PlainOptions(task) if own is None else own
 

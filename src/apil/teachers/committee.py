@@ -58,7 +58,6 @@ class Committee:
             raise unknown_name("selection rule", self.selection, get_args(Selection))
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> CommitteeSession:
-        """Draws who will answer, and how, for the whole batch."""
         moments = 1 if self.selection == "episode" else horizon
         bounds = torch.tensor(self.weights, dtype=torch.float64).cumsum(0)[:-1].float()
         identity = (draws.uniform(moments, episodes).unsqueeze(-1) > bounds).sum(-1).expand(-1, horizon, -1)
@@ -93,7 +92,6 @@ class CommitteeSession:
     """[runs, T, episodes] float: how far down the reference actions the answer is."""
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """The drawn member's reference action, the true distance and the member's identity."""
         return Answer(picked(reference, self.share[:, t]), reference.distance, self.identity[:, t])
 
 
@@ -106,7 +104,6 @@ def picked(reference: Reference, share: Tensor) -> Tensor:
 
 
 def equal(members: Sequence[str]) -> Committee:
-    """A committee whose members are equally likely."""
     return Committee(tuple(members), (1.0 / len(members),) * len(members))
 
 

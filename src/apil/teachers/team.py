@@ -48,7 +48,6 @@ class Member:
         as_policy(self.policy)
 
     def presence(self, time: float) -> float:
-        """The probability that it is there at `time`."""
         share = float(self.available(time)) if callable(self.available) else self.available
         if not 0 <= share <= 1:
             raise ApilError(f"'{self.name}' is available with probability {share:g}: give one from 0 to 1.")
@@ -106,7 +105,6 @@ class Team:
         return Team(people, selection=selection or self.selection, **rules)
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> TeamSession:
-        """Draws who is there and who answers, for the whole batch."""
         rank = self._ranks(draws, episodes, horizon)
         luck, keys = draws.uniform(horizon, episodes), draws.words(horizon, episodes)
         present = self._present(draws, episodes, horizon)
@@ -160,7 +158,6 @@ class TeamSession:
     time: float
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """The chosen member's action, the task's distance and the member's identity."""
         identity, luck, keys = self.identity[:, t], self.luck[:, t], self.keys[:, t]
         replies = []
         for k in range(len(self.members)):

@@ -45,11 +45,9 @@ class LyingSession:
         return self.hides_distances or may_miss_distances(self.inner)
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """The changed answer of the teacher inside."""
         return self.change(self.inner.answer(observation, reference, asked, t), t)
 
     def final(self, distance: Tensor) -> Tensor:
-        """The changed final distance of the teacher inside."""
         return self.change_end(told_end(self.inner, distance))
 
 
@@ -61,12 +59,10 @@ class SameMembers:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Those of the teacher inside."""
         return self.teacher.members
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """Those of the teacher inside."""
         return costs_of(self.teacher)
 
 
@@ -135,7 +131,6 @@ class Anonymous:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """One."""
         return (self.name,)
 
     @property
@@ -146,6 +141,5 @@ class Anonymous:
         return (sum(cost * weight for cost, weight in zip(costs, weights, strict=True)),)
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> LyingSession:
-        """Draws nothing of its own."""
         inner = self.teacher.begin(draws, episodes, horizon)
         return LyingSession(inner, lambda answer, t: replace(answer, identity=torch.zeros_like(answer.identity)))

@@ -61,11 +61,9 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def unwrapped(self) -> Any:
-        """The environment itself, of whatever class it is."""
         return self.env.unwrapped
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
         self.observation, self.info = self.env.reset(seed=seed, options=options)
         self.reward, self.total, self.steps = 0.0, 0.0, 0
         self.terminated = self.truncated = self.over = False
@@ -80,7 +78,6 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (self.observation, self.record), 0.0, False, False, {}
 
     def move(self, action: Any) -> None:
-        """One step of an episode that is going on."""
         self.observation, reward, terminated, truncated, self.info = self.env.step(action)
         self.reward = reward = float(reward)
         self.total += reward
@@ -161,7 +158,6 @@ def return_gap(env: Episode, best: float) -> float:
 
 
 def derived(name: str, horizon: int, best_return: float | None) -> Distance:
-    """The distance of that name."""
     if name == "success":
         return success
     if name == "steps":

@@ -44,7 +44,6 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Its number of features."""
         return int(np.prod(self.shape))
 
 
@@ -121,7 +120,6 @@ class Layout:
 
 
 def misfit(owner: str, value: Any, space: spaces.Space[Any], name: str = "") -> ApilError:
-    """The error for an observation that does not fit its space."""
     array = np.asarray(value)
     told = f"{np.array2string(array, threshold=8, edgeitems=3, precision=4)} ({array.dtype}, shape {array.shape})"
     told = " ".join(told.split())
@@ -146,7 +144,6 @@ def _leaves(space: spaces.Space[Any], prefix: str) -> list[tuple[str, spaces.Spa
 
 
 def _unsqueezed(observation: Any) -> Any:
-    """One observation as a batch."""
     if isinstance(observation, Mapping):
         return {name: _unsqueezed(part) for name, part in observation.items()}
     return np.asarray(observation)[None]
