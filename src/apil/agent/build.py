@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -33,14 +33,18 @@ def build(
     query = _query(spec, model, senses)
     expected = tensors_of(model, query)
     for name, difference in differences(expected, saved):
-        raise ApilError(
-            f"The tensors of the agent of '{spec.task}' do not fit its description ({name}: {difference}): restore its "
-            "files, or give the encoder that it was trained with."
-        )
+        raise _misfit(spec, f"{name}: {difference}")
     with torch.no_grad():
         for name, view in expected.items():
             view.copy_(saved[name])
     return model, query
+
+
+def _misfit(spec: AgentSpec, what: str) -> ApilError:
+    return ApilError(
+        f"The tensors of the agent of '{spec.task}' do not fit its description ({what}): restore its files, or give "
+        "the encoder that it was trained with."
+    )
 
 
 def tensors_of(model: Model, query: QueryPolicy | None) -> dict[str, Tensor]:
@@ -67,17 +71,11 @@ def _model(
         raise ApilError(f"data is {data!r:.60}: the task '{spec.task}' needs none, leave it out.")
     make = _encoder(spec, senses, encoder)
     states = None if make is None else StateEncoder(streams, make, spec.features)
-    size = spec.features if states is None else states.state_size
-    wanted = {
-        "policy.w1": (size + spec.model.persona, spec.model.hidden),
-        "policy.persona": (len(spec.teachers), spec.model.persona),
-    }
+    size, persona = spec.features if states is None else states.state_size, spec.model.persona
+    wanted = {"policy.w1": (size + persona, spec.model.hidden), "policy.persona": (len(spec.teachers), persona)}
     for name, shape in wanted.items():  # before anything of these sizes is made
         if name not in saved or tuple(saved[name].shape) != shape:
-            raise ApilError(
-                f"The tensors of the agent of '{spec.task}' do not fit its description ({name} is not {list(shape)}): "
-                "restore its files, or give the encoder that it was trained with."
-            )
+            raise _misfit(spec, f"{name} is not {list(shape)}")
     box = senses.actions.box
     model = PersonaModel(
         streams,
@@ -104,8 +102,7 @@ def _encoder(spec: AgentSpec, senses: Senses, given: Encoder | None) -> Callable
         )
     if senses.layout is not None:
         return state_encoder(given, senses.layout)
-    module: Any = given
-    return (lambda: module) if isinstance(module, nn.Module) else module
+    return (lambda: given) if isinstance(given, nn.Module) else cast(Callable[[], nn.Module], given)
 
 
 def _query(spec: AgentSpec, model: Model, senses: Senses) -> QueryPolicy | None:
