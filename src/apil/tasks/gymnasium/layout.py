@@ -189,16 +189,13 @@ def _scaled(space: spaces.Box) -> tuple[Convert, NDArray[np.float32]]:
     bounded = (np.abs(low) <= _WIDE) & (np.abs(high) <= _WIDE) & (high > low)
     low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
     middle, factor = ((low + high) / 2).astype(np.float32), (2.0 / (high - low)).astype(np.float32)
-    wide = np.flatnonzero(~bounded)
+    everywhere = bool(bounded.all())
 
     def convert(batch: Any) -> NDArray[np.float32]:
         rows = _flat(batch)
         rows -= middle
         rows *= factor
-        if len(wide):
-            far = rows[:, wide]
-            rows[:, wide] = np.copysign(np.log1p(np.abs(far)), far)
-        return rows
+        return rows if everywhere else np.where(bounded, rows, np.copysign(np.log1p(np.abs(rows)), rows))
 
     return convert, np.where(bounded, 1 + _ROUNDING, _LARGEST).astype(np.float32)
 
