@@ -10,9 +10,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from apil.agent.own import own_model
 from apil.agent.senses import Senses
-from apil.agent.spec import AgentSpec
+from apil.agent.spec import AgentSpec, own_model
 from apil.agent.storage import differences
 from apil.errors import ApilError, UnknownNameError
 from apil.model.encoded import EncodedModel, StateEncoder

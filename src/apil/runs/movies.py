@@ -14,8 +14,6 @@ from apil.types import Picture
 
 _COLOURS = {".": "#f4f4f4", "#": "#4d4d4d", "G": "#f0c808", "A": "#0072b2", "o": "#009e73"}
 _ASKING = "#d55e00"
-
-
 _TRIED = 20
 """Episodes that are looked through for some with questions."""
 

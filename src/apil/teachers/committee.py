@@ -131,7 +131,9 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
     try:
         base = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
     except UnknownNameError:
-        base = _with_members(tuple(spec.split("+")))
+        # Those from outside apil who have these members: so a run names teachers that it was given as objects.
+        made = (TEACHERS.load(entry.name)() for entry in TEACHERS if entry.own)
+        base = next((found for found in made if found.members == tuple(spec.split("+"))), None)
         if base is None:
             raise
     if isinstance(base, Committee):
@@ -142,9 +144,3 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
         raise ApilError(f"Teacher '{spec}' chooses who answers by itself: leave weights and selection out.")
     changed: Teacher = base.reweighted(weights or None, selection)
     return changed
-
-
-def _with_members(members: tuple[str, ...]) -> Teacher | None:
-    """Teachers from outside apil who have these members, as a run names those that it was given as objects."""
-    made = (TEACHERS.load(entry.name)() for entry in TEACHERS if entry.own)
-    return next((found for found in made if found.members == members), None)
