@@ -151,4 +151,3 @@ def nearly_orthogonal(matrices: Tensor) -> Tensor:
 
 
 OPTIMIZERS: dict[str, Callable[[Parameters, float, int], Optimizer]] = {"adam": Adam, "muon": Muon}
-"""The optimisers of the policy by name."""

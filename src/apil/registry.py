@@ -27,8 +27,6 @@ Target = str | Callable[..., Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered part."""
-
     name: str
     summary: str
     """One line for `apil list`."""
@@ -60,7 +58,6 @@ class Registry:
         self._entries[name] = Entry(name, summary, target, own, traits)
 
     def forget(self, name: str) -> None:
-        """Takes back a part that was registered from outside apil."""
         if not self.entry(name).own:
             raise ApilError(f"The {self.kind} '{name}' comes with apil and stays.")
         del self._entries[name]

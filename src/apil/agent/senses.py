@@ -32,20 +32,13 @@ class Senses:
             )
 
     def observe(self, observation: Any, valid: Any) -> tuple[Observation, bool]:
-        """What was given as [1, n, ...], and whether it was one observation alone.
-
-        Args:
-            observation: one observation or a batch of n as the environment gives it; where a task is a vector, F
-                features or [n, F], or an `Observation` as the task itself gives it.
-            valid: [A] or [n, A], true for actions that can be taken; None for all.
-        """
+        """What was given as [1, n, ...], and whether it was one observation alone; arguments as in `Agent.act`."""
+        read = self._rows if self.layout is None or isinstance(observation, Observation) else self.layout.read
         if isinstance(observation, Observation):
             observation, valid = observation.features, observation.valid if valid is None else valid
             if observation.dim() == 3 and len(observation) == 1:
                 observation, valid = observation[0], valid[0] if np.ndim(valid) == 3 else valid
-            rows, alone = self._rows(observation)
-        else:
-            rows, alone = self._rows(observation) if self.layout is None else self.layout.read(observation)
+        rows, alone = read(observation)
         return Observation(torch.from_numpy(rows).unsqueeze(0), self._valid(valid, len(rows))), alone
 
     def _rows(self, features: Any) -> tuple[NDArray[np.float32], bool]:

@@ -96,15 +96,16 @@ def _parsed(words: Sequence[str]) -> Any:
 
 def _one_line(box: str, command: str) -> str:
     """What tyro says is wrong, without the box around it and its title."""
-    lines = [line.strip(_FRAME) for line in box.splitlines() if not line.startswith("\u256d")]
+    lines = [
+        line.strip(" \u2500\u2502\u256d\u256e\u2570\u256f")
+        for line in box.splitlines()
+        if not line.startswith("\u256d")
+    ]
     rules = [place for place, line in enumerate(lines) if not line.strip("-")]
     start = 0 if box.startswith("\u256d") else rules[0] + 1
     end = next((place for place in rules if place > start), len(lines))
     words = re.sub(r"^Error parsing [^-]\S*: ", "", " ".join(" ".join(lines[start:end]).split()))
     return f"{words} See: {' '.join(('apil', command)).strip()} --help"
-
-
-_FRAME = " \u2500\u2502\u256d\u256e\u2570\u256f"
 
 
 def _either(kinds: Mapping[str, Any]) -> Any:

@@ -31,7 +31,6 @@ from apil.runs.journal import Prefix
 from apil.settings import RunSettings
 
 SCHEMA = 1
-"""Of checkpoints."""
 KEPT = 2
 """Checkpoints of a run in training; the second serves where the first is damaged."""
 ROWS = ("metrics.jsonl", "answers.jsonl")
@@ -40,10 +39,7 @@ ROWS = ("metrics.jsonl", "answers.jsonl")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as it was read."""
-
     iteration: int
-    """Iterations done."""
     tensors: dict[str, Tensor]
     files: dict[str, Prefix]
     """What each file of rows held when it was made; rows that are written again on more iterations left out."""
@@ -79,7 +75,6 @@ def _remove(folder: Path, old: Sequence[Path]) -> None:
 
 
 def load_checkpoint(folder: Path, config: RunSettings) -> Checkpoint | None:
-    """The newest checkpoint that is whole. None if there was none yet."""
     return newest_checkpoint(folder, lambda path: _load(path, config))
 
 

@@ -28,8 +28,6 @@ _EXTRAS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
-
     what: str
     good: bool
     told: str

@@ -74,7 +74,6 @@ def _new(folder: Path, where: str | Path, agents: Agents, about: Mapping[str, An
 
 
 def _spaces(task: Task[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """The spaces of the environment, or those of state vectors and action numbers."""
     if isinstance(task, Spaced):
         return task.observation_space, task.action_space
     features = task.contested().features.shape[2:]
@@ -82,7 +81,6 @@ def _spaces(task: Task[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
 
 
 def _batch(agents: Agents, number: int, count: int) -> Iterator[Any]:
-    """The episodes of one batch as Minari buffers."""
     task = agents.task
     space: Any = _spaces(task)[0]
     seen: list[list[Any]] = []

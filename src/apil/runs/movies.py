@@ -20,14 +20,11 @@ _TRIED = 20
 
 @dataclass(frozen=True)
 class Frame:
-    """One step of an episode."""
-
     episode: int
     step: int
     picture: Picture
     answered: bool
     caption: str
-    """Who acted, and how."""
 
 
 def frames(agents: Agents, episodes: int, first: int | None = None) -> list[Frame]:

@@ -79,16 +79,12 @@ _Side = Annotated[int, Ge(2), Le(100), Says("give a whole number from 2 to 100")
 
 @record
 class GridArguments:
-    """Of GRID."""
-
     size: _Side = 5
     """Cells in a row and in a column."""
 
 
 @record
 class MazeArguments:
-    """Of MAZE."""
-
     size: _Side = 7
     """Cells in a row and in a column."""
     walls: Annotated[int, Ge(0), Le(10_000), Says("give a whole number from 0 to 10,000")] = 6

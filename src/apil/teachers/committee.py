@@ -84,8 +84,6 @@ class Committee:
 
 @dataclass(frozen=True)
 class CommitteeSession:
-    """A committee during one batch of episodes."""
-
     identity: Tensor
     """[runs, T, episodes] long: who answers."""
     share: Tensor

@@ -24,8 +24,6 @@ Turn = Literal["draw", "rotate"]
 
 @dataclass(frozen=True)
 class Member:
-    """One who can answer."""
-
     name: str
     """For messages and records; no '+'."""
     policy: Any
@@ -40,9 +38,9 @@ class Member:
     def __post_init__(self) -> None:
         if not self.name or "+" in self.name:
             raise ApilError(f"'{self.name}' cannot be a member's name: give a word without '+'.")
-        for what in ("weight", "cost"):
-            if not 0 <= getattr(self, what) < math.inf:
-                raise ApilError(f"The {what} of '{self.name}' is {getattr(self, what):g}: give a number from 0 up.")
+        for what, value in (("weight", self.weight), ("cost", self.cost)):
+            if not 0 <= value < math.inf:
+                raise ApilError(f"The {what} of '{self.name}' is {value:g}: give a number from 0 up.")
         if not callable(self.available):
             self.presence(0)
         as_policy(self.policy)
@@ -78,13 +76,10 @@ class Team:
             raise ApilError("A team needs at least one member.")
         for odd in [str(member)[:60] for member in members if not isinstance(member, Member)]:
             raise ApilError(f"{odd!r} has no name: give a dict of names and scripts, or Member records.")
-        for name, value, known in (
-            ("selection rule", selection, get_args(Selection)),
-            ("turn", turn, get_args(Turn)),
-            ("absence", absence, get_args(Selection)),
-        ):
-            if value not in known:
-                raise unknown_name(name, value, known)
+        named = {"selection rule": (selection, Selection), "turn": (turn, Turn), "absence": (absence, Selection)}
+        for name, (value, known) in named.items():
+            if value not in get_args(known):
+                raise unknown_name(name, value, get_args(known))
         self.people = tuple(members)
         self.selection, self.turn, self.absence, self.substitute = selection, turn, absence, substitute
         total = sum(member.weight for member in self.people)
@@ -96,7 +91,6 @@ class Team:
         self._policies = tuple(as_policy(member.policy) for member in self.people)
 
     def reweighted(self, weights: Sequence[float] | None, selection: Selection | None) -> Team:
-        """The same members with other weights or another selection rule."""
         weights = self.weights if weights is None else weights
         if len(weights) != len(self.people):
             raise ApilError(f"{len(weights)} weights for {len(self.people)} members: give one for each.")
@@ -143,8 +137,6 @@ class Team:
 
 @dataclass(frozen=True)
 class TeamSession:
-    """A team during one batch of episodes."""
-
     members: tuple[str, ...]
     policies: tuple[Policy, ...]
     identity: Tensor
@@ -169,10 +161,8 @@ class TeamSession:
         return Answer(action, reference.distance, identity, reply.given)
 
     def _reply(self, k: int, question: Question) -> Reply:
-        """What a member says; what goes wrong carries its name."""
         try:
             return self.policies[k].reply(question)
-        except ApilError as error:
-            raise MemberError(f"(member '{self.members[k]}') {error}") from error
         except Exception as error:
-            raise MemberError(f"(member '{self.members[k]}') raised {in_one_line(error)}") from error
+            said = error if isinstance(error, ApilError) else f"raised {in_one_line(error)}"
+            raise MemberError(f"(member '{self.members[k]}') {said}") from error

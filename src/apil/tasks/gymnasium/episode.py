@@ -30,7 +30,6 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     observation: Any
-    """The last observation."""
     info: dict[str, Any]
     """What came with it."""
     reward: float

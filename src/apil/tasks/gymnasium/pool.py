@@ -137,7 +137,6 @@ class PoolSituations:
     """[runs, episodes] long: each episode's environment."""
     actions: Actions
     space: spaces.Space[Any]
-    """Of the observations."""
 
     def now(self) -> Pool:
         """The environments, refused once they have moved on."""

@@ -32,7 +32,6 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(value: Any) -> spaces.Space[Any]:
-    """The space back from `space_to_json`."""
     try:
         return _space(value)
     except (KeyError, TypeError, ValueError, OverflowError, AssertionError, RecursionError, MemoryError) as error:

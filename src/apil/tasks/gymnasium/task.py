@@ -222,7 +222,6 @@ def _is_whole(value: Any) -> bool:
 
 
 def _by_id(name: str) -> MakeEnv:
-    """Makes a registered environment that can be shown."""
     try:
         modes = gymnasium.spec(name).make().metadata.get("render_modes", [])
     except gymnasium.error.Error as error:
@@ -232,7 +231,6 @@ def _by_id(name: str) -> MakeEnv:
 
 
 def _made(make_env: MakeEnv) -> gymnasium.Env[Any, Any]:
-    """An environment; what goes wrong names the function."""
     try:
         env: Any = make_env()
     except Exception as error:
