@@ -45,9 +45,9 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Writes JSON with two spaces of indent; NaN is refused (use None)."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode(), durable=durable)
 
 
 def read_json(path: Path) -> Any:

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from apil.agent.build import build, tensors_of
-from apil.agent.senses import Senses
+from apil.agent.build import Senses, build, tensors_of
 from apil.agent.spec import AgentSpec
 from apil.agent.storage import read_agent, write_agent
 from apil.errors import ApilError, unknown_name

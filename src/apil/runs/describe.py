@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from apil.agent.spec import AgentSpec, own_model
 from apil.agent.storage import AGENT
-from apil.files import write_bytes
+from apil.files import write_json
 from apil.learning.collect import Agents
 from apil.learning.state import place_in
 from apil.model.encoded import EncodedModel
@@ -51,8 +50,7 @@ def describe_agent(agents: Agents, run: int, config: RunSettings) -> AgentSpec:
 
 def write_description(folder: Path, agents: Agents, run: int, config: RunSettings) -> None:
     """Writes agent.json; it can be made again, so it need not be durable at once."""
-    text = json.dumps(describe_agent(agents, run, config).to_json(), indent=2, allow_nan=False) + "\n"
-    write_bytes(folder / AGENT, text.encode(), durable=False)
+    write_json(folder / AGENT, describe_agent(agents, run, config).to_json(), durable=False)
 
 
 def _spaces(task: Task[Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:

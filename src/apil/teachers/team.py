@@ -102,9 +102,7 @@ class Team:
         rank = self._ranks(draws, episodes, horizon)
         luck, keys = draws.uniform(horizon, episodes), draws.words(horizon, episodes)
         present = self._present(draws, episodes, horizon)
-        chosen = rank.argmin(-1)
-        if self.substitute:
-            chosen = torch.where(present, rank, torch.inf).argmin(-1)
+        chosen = (torch.where(present, rank, torch.inf) if self.substitute else rank).argmin(-1)
         there = present.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
         return TeamSession(self.members, self._policies, chosen, there, luck, keys, draws.time)
 

@@ -96,9 +96,7 @@ class NoisyDistance(SameMembers):
             # An infinite distance times 0 is still no way to the goal.
             return torch.where(gone[:, t], torch.nan, torch.where(distance.isinf(), distance, noisy))
 
-        def change(answer: Answer, t: int) -> Answer:
-            return replace(answer, distance=told(answer.distance, t))
-
+        change = lambda said, t: replace(said, distance=told(said.distance, t))  # noqa: E731
         return LyingSession(inner, change, lambda distance: told(distance, -1), self.missing > 0)
 
 
