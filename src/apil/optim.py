@@ -37,11 +37,7 @@ def optimizer_factory(name: str, learning_rate: float, warmup: int = 0) -> Optim
     """'adam' for all parts, or 'muon' for the policy and Adam for the smaller networks of the others."""
     if name not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS)
-
-    def make(part: str, parameters: Parameters) -> Optimizer:
-        return (OPTIMIZERS[name] if part == "policy" else Adam)(parameters, learning_rate, warmup)
-
-    return make
+    return lambda part, parameters: (OPTIMIZERS[name] if part == "policy" else Adam)(parameters, learning_rate, warmup)
 
 
 _TINY = torch.finfo(torch.float32).tiny

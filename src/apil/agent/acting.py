@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -302,13 +302,9 @@ class Episode:
 
 def _in_chunks(votes: ActingModel, seen: Observation, t: int, horizon: int) -> Belief:
     """The belief about any number of observations, of models drawn for one: little memory, and most of it cached."""
-    count = seen.features.shape[1]
-    if count <= _CHUNK:
-        return votes.belief(seen, t, horizon)
-    places = [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
-    pieces = [Observation(seen.features[:, place], seen.valid[:, place]) for place in places]
-    belief: Belief = _joined([votes.belief(piece, t, horizon) for piece in pieces])
-    return belief
+    pieces = map(Observation, torch.split(seen.features, _CHUNK, 1), torch.split(seen.valid, _CHUNK, 1))
+    beliefs = [votes.belief(piece, t, horizon) for piece in pieces]
+    return beliefs[0] if len(beliefs) == 1 else cast(Belief, _joined(beliefs))
 
 
 def _joined(records: Sequence[Any]) -> Any:

@@ -73,17 +73,14 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step of an episode that is going on; one that is over stays where it is."""
         if not self.over:
-            self.move(action)
+            self.observation, reward, terminated, truncated, self.info = self.env.step(action)
+            self.reward = float(reward)
+            self.total += self.reward
+            self.steps += 1
+            self.terminated, self.truncated = bool(terminated), bool(truncated)
+            self.over = self.terminated or self.truncated
+            self._account()
         return (self.observation, self.record), 0.0, False, False, {}
-
-    def move(self, action: Any) -> None:
-        self.observation, reward, terminated, truncated, self.info = self.env.step(action)
-        self.reward = reward = float(reward)
-        self.total += reward
-        self.steps += 1
-        self.terminated, self.truncated = terminated, truncated = bool(terminated), bool(truncated)
-        self.over = terminated or truncated
-        self._account()
 
     def _account(self) -> None:
         # The first observations are checked in full; later ones as a batch, which costs less, but for their shape.

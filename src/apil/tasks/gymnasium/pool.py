@@ -62,8 +62,7 @@ class InTurn:
     def step(self, actions: Any) -> None:
         self.clock += 1
         for env, action in zip(self._envs, actions, strict=True):
-            if not env.over:
-                env.move(action)
+            env.step(action)
         self._gather()
 
     def _gather(self) -> None:
