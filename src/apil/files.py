@@ -29,7 +29,11 @@ def write_bytes(path: Path, data: bytes, *, sync_folder: bool = True, durable: b
                 os.fsync(file.fileno())
         new.replace(path)
         if durable and sync_folder:
-            _sync_folder(path.parent)
+            handle = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
     except OSError as error:
         raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
     finally:
@@ -37,49 +41,37 @@ def write_bytes(path: Path, data: bytes, *, sync_folder: bool = True, durable: b
             new.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Makes a rename durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file, whole or not at all."""
     write_bytes(path, text.encode())
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
     """Writes JSON with two spaces of indent; NaN is refused (use None)."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    write_bytes(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode(), durable=durable)
 
 
 def read_json(path: Path) -> Any:
-    """The value in a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ApilError(f"{path} does not exist: check the name.") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
+        raise _unreadable(path, error) from error
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON lines file."""
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        if not all(isinstance(row, dict) for row in rows):
+            raise ValueError("a line is not a record")
     except (OSError, ValueError, RecursionError) as error:
-        raise ApilError(f"Cannot read {path}: {_line(error)}. Restore the file or make it anew.") from error
-    if not all(isinstance(row, dict) for row in rows):
-        raise ApilError(f"Cannot read {path}: a line is not a record. Restore the file or make it anew.")
+        raise _unreadable(path, error) from error
     return rows
 
 
-def _line(error: Exception) -> str:
-    """The first line of a message."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _unreadable(path: Path, error: Exception) -> ApilError:
+    why = (str(error).splitlines() or [type(error).__name__])[0]
+    return ApilError(f"Cannot read {path}: {why}. Restore the file or make it anew.")
 
 
 def empty_folder(path: Path, what: str) -> None:
@@ -94,18 +86,13 @@ def taken(path: Path) -> bool:
     try:
         if not path.is_dir():
             return path.exists()
-        return any(not _leftover(entry) for entry in path.iterdir())
+        # What a killed writer could not move into place does not count, nor does the lock of a run.
+        return any(entry.name != ".lock" and not entry.match(".*.new") for entry in path.iterdir())
     except OSError as error:
         raise ApilError(f"Cannot use {str(path)[:80]}: {error.strerror}. Choose another folder.") from error
 
 
-def _leftover(entry: Path) -> bool:
-    """A file that a writer left when it was killed before it could move it into place, or the lock of a run."""
-    return entry.name == ".lock" or (entry.name.startswith(".") and entry.name.endswith(".new"))
-
-
 def make_folder(path: Path) -> None:
-    """Creates a folder with its parents."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

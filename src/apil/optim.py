@@ -6,7 +6,7 @@ A run that has nothing to learn in an iteration (no answers) keeps its weights a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -29,22 +29,15 @@ class Optimizer(Protocol):
         """Everything that it keeps of one run between steps, as views: saved in checkpoints, overwritten on resume."""
 
 
-class OptimizerFactory(Protocol):
-    """Makes the optimiser of each part of an agent."""
-
-    def __call__(self, part: str, parameters: Parameters) -> Optimizer:
-        """`part` is 'policy', 'identity' or 'query'."""
+OptimizerFactory = Callable[[str, Parameters], Optimizer]
+"""Makes the optimiser of each part of an agent: 'policy', 'identity' or 'query'."""
 
 
 def optimizer_factory(name: str, learning_rate: float, warmup: int = 0) -> OptimizerFactory:
     """'adam' for all parts, or 'muon' for the policy and Adam for the smaller networks of the others."""
     if name not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS)
-
-    def make(part: str, parameters: Parameters) -> Optimizer:
-        return (OPTIMIZERS[name] if part == "policy" else Adam)(parameters, learning_rate, warmup)
-
-    return make
+    return lambda part, parameters: (OPTIMIZERS[name] if part == "policy" else Adam)(parameters, learning_rate, warmup)
 
 
 _TINY = torch.finfo(torch.float32).tiny
@@ -64,9 +57,9 @@ class Adam:
 
     def state(self, run: int) -> dict[str, Tensor]:
         """'first.*' and 'second.*', the moments, and 'steps' [1]."""
-        first = {f"first.{name}": value[run] for name, value in self._first.items()}
-        second = {f"second.{name}": value[run] for name, value in self._second.items()}
-        return {**first, **second, "steps": self._steps[run : run + 1]}
+        moments = (("first", self._first), ("second", self._second))
+        state = {f"{moment}.{name}": value[run] for moment, values in moments for name, value in values.items()}
+        return {**state, "steps": self._steps[run : run + 1]}
 
     def rate(self, active: Tensor) -> Tensor:
         """[runs] float64: the learning rate of the last update, 0 where `active` is false."""
@@ -75,7 +68,6 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
-        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
         self._steps += active
         power = self._steps.clamp_min(1.0)
         rates = (self.rate(active) / (1.0 - 0.9**power)).float()
@@ -107,12 +99,10 @@ class Muon:
     """
 
     def __init__(self, parameters: Parameters, learning_rate: float, warmup: int = 0) -> None:
-        """The rate rises linearly over the first `warmup` updates of a run, then it is constant."""
         self.parameters = parameters
         self._momentum = {name: torch.zeros_like(v) for name, v in parameters.items() if _is_matrix(name, v)}
-        self._adam = Adam(
-            {name: value for name, value in parameters.items() if name not in self._momentum}, learning_rate, warmup
-        )
+        rest = {name: value for name, value in parameters.items() if name not in self._momentum}
+        self._adam = Adam(rest, learning_rate, warmup)
         self._of_shape: dict[tuple[int, int], list[str]] = {}
         for name, value in self._momentum.items():
             parameters[name].requires_grad_(True)
@@ -124,25 +114,20 @@ class Muon:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
-        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
         by_name = dict(zip(self.parameters, gradients, strict=True))
         self._adam.step([by_name[name] for name in self._adam.parameters], active)
-        rate = self._adam.rate(active).float()
-        for (_, longer), names in self._of_shape.items():
-            self._turn(names, by_name, active, rate * (0.2 * math.sqrt(longer)))
-
-    def _turn(self, names: Sequence[str], gradients: Mapping[str, Tensor], active: Tensor, rate: Tensor) -> None:
-        """The step of matrices of one shape, lying or standing; `rate` [runs]."""
-        keep = torch.where(active, 0.95, 1.0).view(-1, 1, 1)
-        ahead = []
-        for name in names:
-            momentum = self._momentum[name].mul_(keep).add_(gradients[name])
-            wanted = torch.add(gradients[name], momentum, alpha=0.95)
-            ahead.append(wanted if wanted.shape[1] <= wanted.shape[2] else wanted.mT)
-        turned = nearly_orthogonal(torch.cat(ahead)).mul_(rate.repeat(len(names)).view(-1, 1, 1))
-        for name, change in zip(names, turned.chunk(len(names)), strict=True):
-            value = self.parameters[name]
-            value.sub_(change if value.shape[1] <= value.shape[2] else change.mT)
+        rate, keep = self._adam.rate(active).float(), torch.where(active, 0.95, 1.0).view(-1, 1, 1)
+        for (_, longer), names in self._of_shape.items():  # lying or standing
+            ahead = []
+            for name in names:
+                momentum = self._momentum[name].mul_(keep).add_(by_name[name])
+                wanted = torch.add(by_name[name], momentum, alpha=0.95)
+                ahead.append(wanted if wanted.shape[1] <= wanted.shape[2] else wanted.mT)
+            rates = (rate * (0.2 * math.sqrt(longer))).repeat(len(names)).view(-1, 1, 1)
+            turned = nearly_orthogonal(torch.cat(ahead)).mul_(rates)
+            for name, change in zip(names, turned.chunk(len(names)), strict=True):
+                value = self.parameters[name]
+                value.sub_(change if value.shape[1] <= value.shape[2] else change.mT)
 
 
 def _is_matrix(name: str, value: Tensor) -> bool:
@@ -162,4 +147,3 @@ def nearly_orthogonal(matrices: Tensor) -> Tensor:
 
 
 OPTIMIZERS: dict[str, Callable[[Parameters, float, int], Optimizer]] = {"adam": Adam, "muon": Muon}
-"""The optimisers of the policy by name."""

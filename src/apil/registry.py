@@ -27,8 +27,6 @@ Target = str | Callable[..., Any]
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered part."""
-
     name: str
     summary: str
     """One line for `apil list`."""
@@ -60,7 +58,6 @@ class Registry:
         self._entries[name] = Entry(name, summary, target, own, traits)
 
     def forget(self, name: str) -> None:
-        """Takes back a part that was registered from outside apil."""
         if not self.entry(name).own:
             raise ApilError(f"The {self.kind} '{name}' comes with apil and stays.")
         del self._entries[name]
@@ -70,7 +67,6 @@ class Registry:
         return iter(tuple(self._entries.values()))
 
     def names(self) -> tuple[str, ...]:
-        """All names, in the order of registration."""
         return tuple(entry.name for entry in self)
 
     def entry(self, name: str) -> Entry:
@@ -86,7 +82,6 @@ class Registry:
         return self.entry(name).name
 
     def load(self, name: str) -> Any:
-        """The factory behind a name."""
         return self._resolved(name, self.entry(name).target)
 
     def facet(self, name: str, facet: str) -> Any:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def progress_bar(shown: bool = True) -> Progress:
-    """A progress bar with the time left."""
     from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     text, bar, share, _ = Progress.get_default_columns()
@@ -21,9 +20,9 @@ def progress_bar(shown: bool = True) -> Progress:
 
 
 @contextmanager
-def counted(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+def counted(what: str, total: int | None = None, shown: bool = True) -> Iterator[Callable[..., None]]:
     """A progress bar as a function of how much is done and, unless given before, of how much."""
-    with progress_bar() as progress:
+    with progress_bar(shown) as progress:
         bar = progress.add_task(what, total=total)
         yield lambda done, total=None: progress.update(bar, completed=done, total=total)
 
@@ -38,7 +37,6 @@ def stages() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def print_table(title: str, figures: dict[str, Any]) -> None:
-    """Figures below each other, with their names."""
     _print(title, (), ((name, value) for name, value in figures.items()), 4)
 
 
@@ -62,5 +60,4 @@ def _print(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], dec
 
 
 def wrote(path: Path, then: str = "") -> None:
-    """Says where something is, and what can be done with it."""
     print(f"Wrote {path}" + (f" ({then})" if then else ""))

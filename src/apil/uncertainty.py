@@ -88,10 +88,7 @@ def decompose_variance(means: Tensor, variances: Tensor, weights: Tensor | None 
 def split_variance(
     means: Tensor, variances: Tensor, weights: Tensor, *, models: int, samples: int
 ) -> tuple[Tensor, Uncertainty]:
-    """`decompose_variance` without its checks, the `models` and `samples` axes where they are; also the mean action.
-
-    `samples` must come after `models`; `weights` has the shape of `means` without its last axis.
-    """
+    """`decompose_variance` without its checks; also the mean action. Axes and `weights` as in `split_entropy`."""
     assert 0 <= models < samples < means.dim() - 1
     weights = weights.unsqueeze(-1)
     of_model = (means * weights).sum(samples)

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from apil.agent.build import build, tensors_of
-from apil.agent.senses import Senses
+from apil.agent.build import Senses, build, tensors_of
 from apil.agent.spec import AgentSpec
 from apil.agent.storage import read_agent, write_agent
 from apil.errors import ApilError, unknown_name
@@ -93,9 +90,9 @@ class Agent:
                 self._votes = self._begin(self._draws(0), 1, spec.horizon)[0]
 
     def __repr__(self) -> str:
-        spec = self.spec
+        spec, known = self.spec, self._senses.actions
         names = ", ".join(self.teachers[:4]) + (", ..." if len(self.teachers) > 4 else "")
-        actions = f"{self._senses.actions.count} {'actions' if self._senses.actions.box is None else 'numbers'}"
+        actions = f"{known.count} {'actions' if known.box is None else 'numbers'}"
         return f"Agent({spec.task}: {spec.features} features, {actions}; teachers {names}; asks by {spec.query.name})"
 
     def act(
@@ -225,17 +222,14 @@ class Episode:
             self._policy = copy.deepcopy(agent._query)
         self._luck_draws = agent._streams.draws("acting/query", number)
         self._draws = agent._draws(number if sample else 0)
-        self._step, self._count = 0, 0
-        self._closed = False
+        self._step, self._count, self._closed = 0, 0, False
         self._belief: Belief | None = None
         self._answer: Answer
 
     def __enter__(self) -> Episode:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed = True
 
     def act(self, observation: Any, *, valid: Any = None) -> Decision:
@@ -247,7 +241,9 @@ class Episode:
             seen, alone = agent._senses.observe(observation, valid)
             t = self._step % horizon
             self._open(seen, t)
-            self._hear()
+            if self._belief is not None and self._policy is not None and isinstance(self._session, Listener):
+                assert self._answer.given is not None
+                self._session.hear(self._belief, self._answer, self._answer.given)
             shared = self._votes is agent._votes
             belief = _in_chunks(self._votes, seen, t, horizon) if shared else self._votes.belief(seen, t, horizon)
             fired = None if self._policy is None else self._session.ask(belief, self._luck[:, t])
@@ -303,22 +299,12 @@ class Episode:
         if not self._step and self._policy is not None:
             self._session = self._policy.begin(count)
 
-    def _hear(self) -> None:
-        """Tells a session that listens what came of the step before."""
-        if self._belief is not None and self._policy is not None and isinstance(self._session, Listener):
-            assert self._answer.given is not None
-            self._session.hear(self._belief, self._answer, self._answer.given)
-
 
 def _in_chunks(votes: ActingModel, seen: Observation, t: int, horizon: int) -> Belief:
     """The belief about any number of observations, of models drawn for one: little memory, and most of it cached."""
-    count = seen.features.shape[1]
-    if count <= _CHUNK:
-        return votes.belief(seen, t, horizon)
-    places = [slice(start, start + _CHUNK) for start in range(0, count, _CHUNK)]
-    pieces = [Observation(seen.features[:, place], seen.valid[:, place]) for place in places]
-    belief: Belief = _joined([votes.belief(piece, t, horizon) for piece in pieces])
-    return belief
+    pieces = map(Observation, torch.split(seen.features, _CHUNK, 1), torch.split(seen.valid, _CHUNK, 1))
+    beliefs = [votes.belief(piece, t, horizon) for piece in pieces]
+    return beliefs[0] if len(beliefs) == 1 else cast(Belief, _joined(beliefs))
 
 
 def _joined(records: Sequence[Any]) -> Any:
@@ -341,9 +327,5 @@ def _no_answer(like: Tensor) -> Answer:
 
 
 def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
-    seen: Counter[str] = Counter()
-    made = []
-    for name in names:
-        seen[name] += 1
-        made.append(name if seen[name] == 1 else f"{name} {seen[name]}")
-    return tuple(made)
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    return tuple(f"{name} {count + 1}" if count else name for name, count in zip(names, before, strict=True))

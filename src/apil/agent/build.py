@@ -1,18 +1,18 @@
-"""From a description and tensors to the parts that act: a model and a query policy, no trainer and no teachers."""
+"""From a description and tensors to the parts that act: senses, a model and a query policy; no trainer, no teachers."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from apil.agent.own import own_model
-from apil.agent.senses import Senses
-from apil.agent.spec import AgentSpec
+from apil.agent.spec import AgentSpec, own_model
 from apil.agent.storage import differences
 from apil.errors import ApilError, UnknownNameError
 from apil.model.encoded import EncodedModel, StateEncoder
@@ -21,7 +21,63 @@ from apil.model.protocol import Model
 from apil.query import QUERY_POLICIES, default_threshold
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
+from apil.tasks.gymnasium.actions import Actions
 from apil.tasks.gymnasium.encoders import Encoder, state_encoder
+from apil.tasks.gymnasium.layout import Layout
+from apil.tasks.gymnasium.space_json import space_from_json
+from apil.types import Observation
+
+
+class Senses:
+    """Between an environment and an agent: reads observations as it gives them, and says actions as it takes them."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self.actions = Actions(space_from_json(spec.action_space), spec.task)
+        space = spec.observation_space
+        self.layout = None if space is None else Layout(space_from_json(space), spec.task)
+        self._task, self._features = spec.task, spec.features
+        if self.layout is not None and self.layout.size != spec.features:
+            raise ApilError(
+                f"The description of the agent of '{spec.task}' has {spec.features} features and a space of "
+                f"{self.layout.size}: restore the file, or save the agent again."
+            )
+
+    def observe(self, observation: Any, valid: Any) -> tuple[Observation, bool]:
+        """What was given as [1, n, ...], and whether it was one observation alone; arguments as in `Agent.act`."""
+        read = self._rows if self.layout is None or isinstance(observation, Observation) else self.layout.read
+        if isinstance(observation, Observation):
+            observation, valid = observation.features, observation.valid if valid is None else valid
+            if observation.dim() == 3 and len(observation) == 1:
+                observation, valid = observation[0], valid[0] if np.ndim(valid) == 3 else valid
+        rows, alone = read(observation)
+        return Observation(torch.from_numpy(rows).unsqueeze(0), self._valid(valid, len(rows))), alone
+
+    def _rows(self, features: Any) -> tuple[NDArray[np.float32], bool]:
+        """[n, F] from the features themselves."""
+        try:
+            rows = np.asarray(features, np.float32).copy()
+        except (TypeError, ValueError):
+            rows = np.zeros((0, 0, 0), np.float32)
+        if rows.shape[-1:] != (self._features,) or rows.ndim not in (1, 2) or not np.isfinite(rows).all():
+            told = f"shape {rows.shape}" if rows.size else type(features).__name__
+            raise ApilError(
+                f"The observation ({told}) is none of '{self._task}': give {self._features} finite features, or a "
+                f"batch [n, {self._features}]."
+            )
+        return rows.reshape(-1, self._features), rows.ndim == 1
+
+    def _valid(self, valid: Any, count: int) -> Tensor:
+        """[1, n, A]"""
+        actions = self.actions.count
+        if valid is None:
+            return torch.ones(1, count, actions, dtype=torch.bool)
+        flags = np.asarray(valid)
+        if flags.shape not in ((actions,), (count, actions)) or not flags.any(-1).all():
+            raise ApilError(
+                f"The valid actions have shape {flags.shape}: give {actions} truth values for each of {count} "
+                "observations, at least one of them true."
+            )
+        return torch.from_numpy(np.broadcast_to(flags.astype(bool), (count, actions)).copy()).unsqueeze(0)
 
 
 def build(
@@ -33,14 +89,18 @@ def build(
     query = _query(spec, model, senses)
     expected = tensors_of(model, query)
     for name, difference in differences(expected, saved):
-        raise ApilError(
-            f"The tensors of the agent of '{spec.task}' do not fit its description ({name}: {difference}): restore its "
-            "files, or give the encoder that it was trained with."
-        )
+        raise _misfit(spec, f"{name}: {difference}")
     with torch.no_grad():
         for name, view in expected.items():
             view.copy_(saved[name])
     return model, query
+
+
+def _misfit(spec: AgentSpec, what: str) -> ApilError:
+    return ApilError(
+        f"The tensors of the agent of '{spec.task}' do not fit its description ({what}): restore its files, or give "
+        "the encoder that it was trained with."
+    )
 
 
 def tensors_of(model: Model, query: QueryPolicy | None) -> dict[str, Tensor]:
@@ -67,17 +127,11 @@ def _model(
         raise ApilError(f"data is {data!r:.60}: the task '{spec.task}' needs none, leave it out.")
     make = _encoder(spec, senses, encoder)
     states = None if make is None else StateEncoder(streams, make, spec.features)
-    size = spec.features if states is None else states.state_size
-    wanted = {
-        "policy.w1": (size + spec.model.persona, spec.model.hidden),
-        "policy.persona": (len(spec.teachers), spec.model.persona),
-    }
+    size, persona = spec.features if states is None else states.state_size, spec.model.persona
+    wanted = {"policy.w1": (size + persona, spec.model.hidden), "policy.persona": (len(spec.teachers), persona)}
     for name, shape in wanted.items():  # before anything of these sizes is made
         if name not in saved or tuple(saved[name].shape) != shape:
-            raise ApilError(
-                f"The tensors of the agent of '{spec.task}' do not fit its description ({name} is not {list(shape)}): "
-                "restore its files, or give the encoder that it was trained with."
-            )
+            raise _misfit(spec, f"{name} is not {list(shape)}")
     box = senses.actions.box
     model = PersonaModel(
         streams,
@@ -104,8 +158,7 @@ def _encoder(spec: AgentSpec, senses: Senses, given: Encoder | None) -> Callable
         )
     if senses.layout is not None:
         return state_encoder(given, senses.layout)
-    module: Any = given
-    return (lambda: module) if isinstance(module, nn.Module) else module
+    return (lambda: given) if isinstance(given, nn.Module) else cast(Callable[[], nn.Module], given)
 
 
 def _query(spec: AgentSpec, model: Model, senses: Senses) -> QueryPolicy | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from apil.errors import ApilError
+from apil.model.protocol import Model
+from apil.rng import Streams
 from apil.settings import ModelSettings, QuerySettings
 from apil.settings.record import FromList, Says, Seed, Size, Text, nested, record
+from apil.tasks import TASKS
 
 SCHEMA = 1
 """Of agent.json; raised when an older apil could not read a newer one."""
@@ -50,7 +53,6 @@ class AgentSpec:
             raise ApilError("An agent has at least one teacher.")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a JSON file."""
         return {"schema": SCHEMA, **asdict(self)}
 
     @staticmethod
@@ -66,3 +68,19 @@ class AgentSpec:
             return AgentSpec(**{name: value for name, value in values.items() if name != "schema"})
         except ApilError as error:
             raise ApilError(f"{where} does not describe an agent ({error}): {remedy}.") from error
+
+
+class OwnModel(Protocol):
+    """What a task with a model of its own registers as its facet `agent`."""
+
+    def describe(self, task: Any, model: Any) -> dict[str, Any]:
+        """What `rebuild` needs beside the sizes that every agent has; plain values for agent.json."""
+
+    def rebuild(self, spec: AgentSpec, streams: Streams, data: str | None) -> Model:
+        """The model; `data` is where the user says that the task's data are. `spec.own` was read from a file."""
+
+
+def own_model(task: str) -> OwnModel | None:
+    """How a task brings its own model back; None for tasks that have none, and for those that have no name."""
+    part: OwnModel | None = TASKS.facet(task, "agent") if task in TASKS.names() else None
+    return part

@@ -89,16 +89,15 @@ def newest_checkpoint(folder: Path, read: Callable[[Path], Found]) -> Found | No
 
 
 def read_note(path: Path) -> dict[str, Any]:
-    """The JSON of a checkpoint."""
     try:
-        note: Any = read_json(path) if path.is_file() else None
+        note: dict[str, Any] | None = read_json(path) if path.is_file() else None
     except ApilError:
         raise DamagedError("its JSON cannot be read") from None
+    note = note if isinstance(note, dict) else {}
     for name in ("schema", "iteration", "config", "files", "sha256"):
-        if not isinstance(note, dict) or name not in note:
+        if name not in note:
             raise DamagedError(f"it lacks '{name}'")
-    found: dict[str, Any] = note
-    return found
+    return note
 
 
 def read_tensors(path: Path, note: dict[str, Any]) -> dict[str, Tensor]:

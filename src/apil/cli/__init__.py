@@ -32,7 +32,6 @@ _FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point of `apil`."""
     words = list(sys.argv[1:] if argv is None else argv)
     command: Any = None
     if isinstance(sys.stdout, TextIOWrapper):  # as stderr is: a name that cannot be encoded is no failure
@@ -69,7 +68,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parsed(words: Sequence[str]) -> Any:
-    """The command that was typed."""
     from apil import __version__
 
     first = words[0] if words else ""
@@ -98,7 +96,11 @@ def _parsed(words: Sequence[str]) -> Any:
 
 def _one_line(box: str, command: str) -> str:
     """What tyro says is wrong, without the box around it and its title."""
-    lines = [line.strip(_FRAME) for line in box.splitlines() if not line.startswith("\u256d")]
+    lines = [
+        line.strip(" \u2500\u2502\u256d\u256e\u2570\u256f")
+        for line in box.splitlines()
+        if not line.startswith("\u256d")
+    ]
     rules = [place for place, line in enumerate(lines) if not line.strip("-")]
     start = 0 if box.startswith("\u256d") else rules[0] + 1
     end = next((place for place in rules if place > start), len(lines))
@@ -106,10 +108,6 @@ def _one_line(box: str, command: str) -> str:
     return f"{words} See: {' '.join(('apil', command)).strip()} --help"
 
 
-_FRAME = " \u2500\u2502\u256d\u256e\u2570\u256f"
-
-
 def _either(kinds: Mapping[str, Any]) -> Any:
-    """One of several subcommands, by name."""
     named = [kind if name == "data" else Annotated[kind, tyro.conf.subcommand(name)] for name, kind in kinds.items()]
     return reduce(or_, named)

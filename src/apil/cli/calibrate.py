@@ -17,8 +17,6 @@ from apil.terminal import counted, wrote
 
 @dataclass(frozen=True)
 class Common:
-    """What can be typed beside the settings of a run."""
-
     task: str = "grid"
     """See `apil list`."""
     teacher: str = "detm"
@@ -31,8 +29,6 @@ class Common:
 
 @record
 class Search:
-    """How thresholds are searched for."""
-
     seeds: Few = 5
     """Seeds from 10000 on, outside any study."""
 
@@ -42,14 +38,12 @@ _OF_ONE_RUN = ("query_options", "seed", "threshold", "budget", "save_every", "an
 
 
 def options(argv: Sequence[str]) -> type:
-    """What can be typed: the settings of the runs, and those of the task that is named."""
     own = from_record(options_of(value_of(argv, "--task", Common.task)).arguments)
     words = "Find the threshold that brings a policy's query rate on par with APIL's."
     return command("Calibrate", words, Common, [*from_record(Search), *run_settings((*_OWN, *_OF_ONE_RUN)), *own])
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
-    """`apil calibrate`"""
     from apil.files import make_folder, read_json, write_json
     from apil.learning.build import stackable
     from apil.runs.calibration import load_calibration

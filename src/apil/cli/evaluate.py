@@ -18,8 +18,6 @@ from apil.terminal import counted, print_table, wrote
 
 @dataclass(frozen=True)
 class Common:
-    """What every evaluation has."""
-
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`. `apil evaluate RUN --help` shows what can be set on its task."""
 
@@ -43,7 +41,6 @@ def options(argv: Sequence[str]) -> type:
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
-    """`apil evaluate`"""
     from apil.files import write_json
     from apil.runs.folder import load_config
 

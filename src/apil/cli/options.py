@@ -22,7 +22,6 @@ Typed = tuple[str, Any, Any]
 
 
 def from_record(record: Any) -> list[Typed]:
-    """The fields of a record as options."""
     fields = described(record).items()
     return [_option(name, info.annotation, default_of(info), info.description or "") for name, info in fields]
 

@@ -56,7 +56,6 @@ class List:
 
 
 def replay(command: Replay) -> None:
-    """`apil replay`"""
     from apil.runs.folder import load_run
     from apil.runs.movies import frames, save_movie
 
@@ -73,7 +72,6 @@ def replay(command: Replay) -> None:
 
 
 def export(command: Export) -> None:
-    """`apil export`"""
     from apil.runs.export import export_episodes
     from apil.runs.folder import load_run
 
@@ -85,7 +83,6 @@ def export(command: Export) -> None:
 
 
 def doctor(command: Doctor) -> None:
-    """`apil doctor`"""
     from apil.runs.doctor import examine
 
     healthy = True
@@ -99,7 +96,6 @@ def doctor(command: Doctor) -> None:
 
 
 def show_list(command: List) -> None:
-    """`apil list`"""
     for title, registry in (("Tasks", TASKS), ("Teachers", TEACHERS), ("Query policies", QUERY_POLICIES)):
         print(title)
         for entry in registry:

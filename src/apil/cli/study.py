@@ -21,8 +21,6 @@ _OF_ONE_RUN = ("query_options", "seed", "threshold", "budget", "weights", "selec
 
 @dataclass(frozen=True)
 class Common:
-    """What every study has."""
-
     task: tyro.conf.Positional[str]
     """A task; see `apil list`, and `apil study NAME --help` for its own options. Or a .toml file that describes a
     study."""
@@ -31,7 +29,6 @@ class Common:
 
 
 def options(argv: Sequence[str]) -> type:
-    """What can be typed: options of the study, settings of its runs, and those of the task that is named."""
     task = next((word for word in argv if word in TASKS.names()), "grid")
     more = [*from_record(options_of(task).arguments), *from_record(arguments_of_study(task))]
     words = "Run every query policy with every teacher over several seeds; write tables, figures and a report."
@@ -40,22 +37,16 @@ def options(argv: Sequence[str]) -> type:
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
-    """`apil study`"""
     from apil.studies.run import study
 
     words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", "workers"))
     found = study(typed.task, out=typed.out, command=join(words), **given(typed, argv, ("task", "out")))
     for name, records in found.items():
-        _show(name, records)
+        for figure, title in (("success_alone", "success alone"), ("query_rate", "share of steps asked, last tenth")):
+            columns = {
+                teacher: {query: records.cell(teacher, query).figure(figure).mean for query in records.queries}
+                for teacher in records.teachers
+            }
+            print_columns(f"{name}: {title}, mean of {records.seeds} seeds", columns)
     for folder in dict.fromkeys(records.folder for records in found.values()):
         wrote(folder, f"open {folder / 'report.html'}")
-
-
-def _show(name: str, study: Any) -> None:
-    """The main figures, rules by teachers."""
-    for figure, title in (("success_alone", "success alone"), ("query_rate", "share of steps asked, last tenth")):
-        columns = {
-            teacher: {query: study.cell(teacher, query).figure(figure).mean for query in study.queries}
-            for teacher in study.teachers
-        }
-        print_columns(f"{name}: {title}, mean of {study.seeds} seeds", columns)

@@ -18,8 +18,6 @@ from apil.terminal import counted, print_table, wrote
 
 @dataclass(frozen=True)
 class Common:
-    """What can be typed beside the settings of a run."""
-
     task: str = "grid"
     """Where the agent lives; see `apil list`. Its own options are shown by `apil train --task NAME --help`."""
     teacher: str = "twodifdetm"
@@ -38,14 +36,12 @@ _OWN = ("task", "teacher", "query", "out", "resume", "calibration")
 
 
 def options(argv: Sequence[str]) -> type:
-    """What can be typed: the settings of a run, and those of the task that is named."""
     task = value_of(argv, "--task", Common.task)
     own = from_record(options_of(task).arguments)
     return command("Train", "Train one agent and save it in a run folder.", Common, [*run_settings(_OWN), *own])
 
 
 def run(typed: Any, argv: Sequence[str]) -> None:
-    """`apil train`"""
     from apil.learning.build import Parts
     from apil.runs.calibration import load_calibration
     from apil.runs.folder import load_config

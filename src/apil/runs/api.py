@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +25,7 @@ from apil.settings import RunSettings
 from apil.settings.keywords import RunKeywords
 from apil.tasks.protocol import Task
 from apil.teachers.protocol import Teacher, require_teacher
-from apil.terminal import progress_bar
+from apil.terminal import counted
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,13 +36,11 @@ class Trained:
     agents: Agents
     """A stack of one."""
     rows: list[Row]
-    """Its metrics."""
     folder: Path | None = None
     """Where the run was written; None if it was not."""
 
     def __repr__(self) -> str:
-        last = self.rows[-1]
-        run = self.config
+        last, run = self.rows[-1], self.config
         return (
             f"<Trained on {run.task.name}, taught by {run.teachers.name}, query policy {run.query.name}: "
             f"{last['iteration']} iterations, {last['answers']} answers, success {last['success']:.3f}>"
@@ -83,18 +80,12 @@ def train(
         raise ApilError(
             f"{str(task)[:60]!r} is no task: give one of apil.tasks.from_gymnasium, or Maze() and the like."
         )
-    if not isinstance(teacher, str):
-        require_teacher(teacher)
+    own = None if isinstance(teacher, str) else require_teacher(teacher)
     names = teacher if isinstance(teacher, str) else "+".join(teacher.members)
     thresholds = load_calibration(None if calibration is None else Path(calibration))
     found = resolve(task, names, query, settings, thresholds)
-    parts = Parts(found.task, None if isinstance(teacher, str) else teacher, make_optimizer)
-    bar = progress_bar() if progress else nullcontext()
-    with bar as shown:
-        tell: Progress = lambda done: None  # noqa: E731
-        if shown is not None:
-            number = shown.add_task(f"{found.settings.task.name}, {query}", total=found.settings.iterations)
-            tell = lambda done: shown.update(number, completed=done)  # noqa: E731
+    parts = Parts(found.task, own, make_optimizer)
+    with counted(f"{found.settings.task.name}, {query}", found.settings.iterations, progress) as tell:
         return _trained(found.settings, parts, None if folder is None else Path(folder), tell)
 
 
@@ -103,20 +94,14 @@ def _trained(settings: RunSettings, parts: Parts, folder: Path | None, tell: Pro
         trainer = Trainer([settings], parts=parts)
         trainer.train(tell)
         return Trained(settings, trainer.trained_agents(), trainer.rows[0])
-    _start_or_resume(settings, folder, parts, tell)
-    config, agents = load_run(folder, parts)
-    return Trained(config, agents, read_rows(folder / "metrics.jsonl"), folder)
-
-
-def _start_or_resume(settings: RunSettings, folder: Path, parts: Parts, tell: Progress) -> None:
-    """Starts the run in an empty folder, or resumes the same run."""
     if not (folder / "config.json").exists():
         start_run(settings, folder, progress=tell, parts=parts)
-        return
-    before = load_config(folder).flat()
-    now = settings.flat()
-    changed = [name for name in now if before[name] != now[name] and name not in ("iterations", "save_every")]
-    if changed:
-        was = ", ".join(f"{name} {before[name]!r}" for name in changed)
-        raise ApilError(f"{folder} holds a run with other settings ({was}): use another folder.")
-    resume_run(folder, iterations=max(settings.iterations, before["iterations"]), progress=tell, parts=parts)
+    else:
+        before, now = load_config(folder).flat(), settings.flat()
+        changed = [name for name in now if before[name] != now[name] and name not in ("iterations", "save_every")]
+        if changed:
+            was = ", ".join(f"{name} {before[name]!r}" for name in changed)
+            raise ApilError(f"{folder} holds a run with other settings ({was}): use another folder.")
+        resume_run(folder, iterations=max(settings.iterations, before["iterations"]), progress=tell, parts=parts)
+    config, agents = load_run(folder, parts)
+    return Trained(config, agents, read_rows(folder / "metrics.jsonl"), folder)

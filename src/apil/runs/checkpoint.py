@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
@@ -32,21 +31,15 @@ from apil.runs.journal import Prefix
 from apil.settings import RunSettings
 
 SCHEMA = 1
-"""Of checkpoints."""
 KEPT = 2
 """Checkpoints of a run in training; the second serves where the first is damaged."""
-
-
 ROWS = ("metrics.jsonl", "answers.jsonl")
 """The files of rows that a checkpoint builds on."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as it was read."""
-
     iteration: int
-    """Iterations done."""
     tensors: dict[str, Tensor]
     files: dict[str, Prefix]
     """What each file of rows held when it was made; rows that are written again on more iterations left out."""
@@ -82,7 +75,6 @@ def _remove(folder: Path, old: Sequence[Path]) -> None:
 
 
 def load_checkpoint(folder: Path, config: RunSettings) -> Checkpoint | None:
-    """The newest checkpoint that is whole. None if there was none yet."""
     return newest_checkpoint(folder, lambda path: _load(path, config))
 
 
@@ -100,15 +92,10 @@ def _load(path: Path, config: RunSettings) -> Checkpoint:
         )
     if not 1 <= iteration <= config.iterations or not sums_fit(tensors, iteration % config.log_every):
         raise DamagedError("its sums or its iteration do not fit")
-    return Checkpoint(iteration, tensors, _files(note["files"]))
-
-
-def _files(value: dict[str, Any]) -> dict[str, Prefix]:
-    prefixes = {name: Prefix.from_json(value.get(name)) for name in ROWS}
-    whole = {name: prefix for name, prefix in prefixes.items() if prefix is not None}
-    if set(whole) != set(ROWS):
+    files = {name: prefix for name in ROWS if (prefix := Prefix.from_json(note["files"].get(name))) is not None}
+    if set(files) != set(ROWS):
         raise DamagedError("it does not tell the rows it builds on")
-    return whole
+    return Checkpoint(iteration, tensors, files)
 
 
 def _digest(config: RunSettings) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from apil.agent.own import own_model
-from apil.agent.spec import AgentSpec
+from apil.agent.spec import AgentSpec, own_model
 from apil.agent.storage import AGENT
-from apil.files import write_bytes
+from apil.files import write_json
 from apil.learning.collect import Agents
 from apil.learning.state import place_in
 from apil.model.encoded import EncodedModel
@@ -33,15 +31,16 @@ def describe_agent(agents: Agents, run: int, config: RunSettings) -> AgentSpec:
     members = next(g.name for g in agents.teachers if place_in(g.runs, run, len(agents.streams.seeds)) is not None)
     part = own_model(config.task.name)
     own: dict[str, Any] | None = None if isinstance(model, PersonaModel | EncodedModel) else {}
+    observations, actions = _spaces(task)
     return AgentSpec(
         task="".join(letter if letter.isprintable() else "?" for letter in task.name)[:200],
         seed=config.seed,
         horizon=task.horizon,
         teachers=tuple(members.split("+")),
-        action_space=_space(task.action_space) if isinstance(task, Spaced) else _actions(task),
+        action_space=actions,
         action_names=task.action_names,
         features=task.state_size,
-        observation_space=_space(task.observation_space) if isinstance(task, Spaced) else None,
+        observation_space=observations,
         encoder=_encoder(model),
         model=config.model,
         own=own if part is None else part.describe(task, model),
@@ -51,22 +50,19 @@ def describe_agent(agents: Agents, run: int, config: RunSettings) -> AgentSpec:
 
 def write_description(folder: Path, agents: Agents, run: int, config: RunSettings) -> None:
     """Writes agent.json; it can be made again, so it need not be durable at once."""
-    text = json.dumps(describe_agent(agents, run, config).to_json(), indent=2, allow_nan=False) + "\n"
-    write_bytes(folder / AGENT, text.encode(), durable=False)
+    write_json(folder / AGENT, describe_agent(agents, run, config).to_json(), durable=False)
 
 
-def _space(space: Any) -> dict[str, Any]:
-    from apil.tasks.gymnasium.space_json import space_to_json
+def _spaces(task: Task[Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """Of observations, where they are not the features themselves, and of actions."""
+    if isinstance(task, Spaced):
+        from apil.tasks.gymnasium.space_json import space_to_json
 
-    return space_to_json(space)
-
-
-def _actions(task: Task[Any]) -> dict[str, Any]:
-    """The action space of a task that has no space of its own."""
+        return space_to_json(task.observation_space), space_to_json(task.action_space)
     if task.box is None:
-        return {"kind": "Discrete", "n": task.actions, "start": 0}
+        return None, {"kind": "Discrete", "n": task.actions, "start": 0}
     bounds = {"low": task.box.low.tolist(), "high": task.box.high.tolist()}
-    return {"kind": "Box", "shape": [task.actions], "dtype": "float32", **bounds}
+    return None, {"kind": "Box", "shape": [task.actions], "dtype": "float32", **bounds}
 
 
 def _encoder(model: Model) -> Literal["none", "learned", "own"]:

@@ -28,8 +28,6 @@ _EXTRAS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
-
     what: str
     good: bool
     told: str
@@ -69,15 +67,10 @@ def _try(what: str, work: Callable[[], str]) -> Finding:
 
 
 def _train() -> str:
-    from apil.runs.folder import load_run
-    from apil.runs.train import start_run
-    from apil.settings import RunSettings
+    from apil.runs.api import train
 
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
-        config = RunSettings.of(task="grid", teacher="twodifdetm", query="apil", iterations=5, log_every=5)
-        start_run(config, run, progress=lambda done: None)
-        load_run(run)
+        train("grid", "twodifdetm", "apil", folder=f"{folder}/run", progress=False, iterations=5, log_every=5)
     return "trained, saved and loaded"
 
 

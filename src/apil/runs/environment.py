@@ -53,7 +53,6 @@ def changed_software(before: Any, now: dict[str, Any]) -> str:
 
 
 def environment() -> dict[str, Any]:
-    """For `environment.json`."""
     import numpy
     import torch
 

@@ -16,12 +16,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """What an evaluation found."""
-
     file: str
     """The name of its JSON file in the run folder."""
     result: Mapping[str, Any]
-    """What goes into the file."""
     tables: Mapping[str, Mapping[str, Any]]
     """What is shown, by title."""
     notes: tuple[str, ...] = ()
@@ -40,8 +37,6 @@ class Evaluation(Protocol):
 
 @record
 class PlainArguments:
-    """Options of a plain evaluation."""
-
     episodes: Count = 1000
     """Alone, and as many again with help."""
 
@@ -52,7 +47,6 @@ class PlainEvaluation:
     arguments: type = PlainArguments
 
     def measure(self, folder: Path, given: Mapping[str, Any], progress: Progress) -> Measured:
-        """Measures a run."""
         from apil.learning.evaluate import evaluate
         from apil.learning.fidelity import teacher_models
         from apil.runs.checkpoint import load_checkpoint
@@ -70,10 +64,7 @@ class PlainEvaluation:
         return Measured("evaluation.json", {**result, "teacher_model": model}, tables)
 
 
-_PLAIN = PlainEvaluation()
-
-
 def evaluation_of(task: str) -> Evaluation:
     """How agents are measured on a task; the plain way where the task is not known by its name."""
     own: Evaluation | None = TASKS.facet(task, "evaluation") if task in TASKS.names() else None
-    return _PLAIN if own is None else own
+    return PlainEvaluation() if own is None else own

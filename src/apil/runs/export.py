@@ -17,6 +17,7 @@ from apil.errors import ApilError
 from apil.files import make_folder
 from apil.learning.collect import Agents, Step, collect
 from apil.learning.evaluate import CHUNK
+from apil.runs.describe import Spaced
 from apil.tasks.protocol import Task
 from apil.teachers.minari import dataset_folder, require_minari
 from apil.types import Episodes
@@ -73,16 +74,13 @@ def _new(folder: Path, where: str | Path, agents: Agents, about: Mapping[str, An
 
 
 def _spaces(task: Task[Any]) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
-    """The spaces of the environment, or those of state vectors and action numbers."""
-    own = getattr(task, "observation_space", None)
-    if own is not None:
-        return own, task.action_space  # type: ignore[attr-defined]
+    if isinstance(task, Spaced):
+        return task.observation_space, task.action_space
     features = task.contested().features.shape[2:]
     return spaces.Box(-np.inf, np.inf, features, np.float32), spaces.Discrete(task.actions)
 
 
 def _batch(agents: Agents, number: int, count: int) -> Iterator[Any]:
-    """The episodes of one batch as Minari buffers."""
     task = agents.task
     space: Any = _spaces(task)[0]
     seen: list[list[Any]] = []

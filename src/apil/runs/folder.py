@@ -30,7 +30,6 @@ from apil.settings.record import Option
 
 
 def load_config(folder: Path) -> RunSettings:
-    """The config of a run folder."""
     if not folder.is_dir():
         raise ApilError(f"There is no run folder {folder}: give one written by `apil train`.")
     values = read_json(folder / "config.json")

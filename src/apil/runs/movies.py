@@ -14,22 +14,17 @@ from apil.types import Picture
 
 _COLOURS = {".": "#f4f4f4", "#": "#4d4d4d", "G": "#f0c808", "A": "#0072b2", "o": "#009e73"}
 _ASKING = "#d55e00"
-
-
 _TRIED = 20
 """Episodes that are looked through for some with questions."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One step of an episode."""
-
     episode: int
     step: int
     picture: Picture
     answered: bool
     caption: str
-    """Who acted, and how."""
 
 
 def frames(agents: Agents, episodes: int, first: int | None = None) -> list[Frame]:
@@ -67,7 +62,6 @@ def _episode(agents: Agents, episode: int) -> list[Frame]:
 
 
 def _caption(step: Step, members: list[str], names: tuple[str, ...]) -> str:
-    """Who acted, what was done, and what the agent thinks of it."""
     action, mean = step.action[0, 0], step.belief.mean[0, 0]
     if step.belief.drawn is None:
         did, chance = names[int(action)], f"chance {float(mean[int(action)]):.2f}"

@@ -25,7 +25,6 @@ class Resolution:
     settings: RunSettings
     task: Task[Any]
     notice: str = ""
-    """A line for the user."""
 
 
 def resolve(
@@ -59,7 +58,6 @@ def resolve(
 
 
 def _of_task(task: str, typed: Mapping[str, Any]) -> Resolved:
-    """The options of a task; one that it does not have is refused."""
     options = options_of(task)
     known = described(options.arguments)
     for name in typed:
@@ -78,7 +76,6 @@ def _of_object(task: Task[Any], typed: Mapping[str, Any]) -> Resolved:
 
 
 def _refuse_idle(queries: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Refuses a setting that would do nothing for any of the query policies."""
     if given.get("threshold") is not None and not any(map(needs_threshold, queries)):
         raise ApilError(f"'{queries[0]}' has no threshold: leave it out, or use another query policy.")
     for name in ("sigma", "epsilon", "gap"):

@@ -46,7 +46,6 @@ def ways(free: Tensor, moves: tuple[tuple[int, int], ...]) -> Ways:
 
 
 def place(cell: Tensor, columns: int) -> str:
-    """A cell in words."""
     return f"row {int(cell) // columns}, column {int(cell) % columns}"
 
 

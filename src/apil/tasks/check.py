@@ -134,7 +134,6 @@ def _look(task: Task[Any], problems: Problems, state: Any, shape: tuple[int, int
 
 
 def _formed(problems: Problems, name: str, value: Any, shape: tuple[int, ...], kind: torch.dtype) -> bool:
-    """Whether a value is a tensor of a shape and type."""
     found = f"{list(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
     expected = f"{list(shape)} {kind}"
     return problems.expect(found == expected, f"{name} is {found}, expected a tensor {expected}")
@@ -196,7 +195,6 @@ def _check_words(task: Task[Any], problems: Problems, state: Any) -> None:
 
 
 def _check_ended(problems: Problems, before: _View, now: _View, t: int) -> None:
-    """An episode that has ended stays where it is."""
     ended = before.done
     problems.expect(now.done[ended].all(), f"step {t} goes on with an episode that had ended")
     for name in ("features", "distance"):

@@ -58,23 +58,18 @@ class Grid:
         return Reference(self._order[state], self._count[state], self._distance[state])
 
     def step(self, state: Tensor, action: Tensor) -> Tensor:
-        """One cell right or down."""
         return self._next[state, action]
 
     def distance(self, state: Tensor) -> Tensor:
-        """Manhattan distance to the bottom-right cell."""
         return self._distance[state]
 
     def done(self, state: Tensor) -> Tensor:
-        """Never before the horizon."""
         return torch.zeros_like(state, dtype=torch.bool)
 
     def describe(self, state: Tensor, run: int, episode: int) -> str:
-        """The agent's cell."""
         return f"agent at {place(state[run, episode], self._size)}"
 
     def picture(self, state: Tensor, run: int, episode: int) -> Picture:
-        """The grid."""
         return board(self._free, int(state[run, episode]), self._goal)
 
     def contested(self) -> Observation:

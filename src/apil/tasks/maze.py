@@ -76,24 +76,19 @@ class Maze:
         return MazeState(torch.where(self.done(state), state.cell, moved), state.goal)
 
     def distance(self, state: MazeState) -> Tensor:
-        """Length of the shortest path to the goal."""
         return self._ways.distance[state.cell, state.goal]
 
     def done(self, state: MazeState) -> Tensor:
-        """At the goal."""
         return state.cell == state.goal
 
     def describe(self, state: MazeState, run: int, episode: int) -> str:
-        """The agent's cell and the goal's."""
         cell, goal = (place(cells[run, episode], len(self.free)) for cells in (state.cell, state.goal))
         return f"agent at {cell}, goal at {goal}"
 
     def picture(self, state: MazeState, run: int, episode: int) -> Picture:
-        """The maze."""
         return board(self.free, int(state.cell[run, episode]), int(state.goal[run, episode]))
 
     def contested(self) -> Observation:
-        """Every (cell, goal) with more than one reference action."""
         pairs = (self._ways.count > 1).nonzero()
         return self.observe(MazeState(pairs[:, 0].view(1, -1), pairs[:, 1].view(1, -1)))
 

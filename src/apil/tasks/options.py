@@ -61,18 +61,15 @@ class PlainOptions:
         return Resolved(dict(given))
 
     def identity(self, options: Mapping[str, Option]) -> Mapping[str, Option]:
-        """All of them."""
         return options
 
     def make(self, options: Mapping[str, Option]) -> Task[Any]:
-        """The task itself."""
         self.arguments(**options)
         task: Task[Any] = TASKS.load(self.name)(**options)
         return task
 
 
 def options_of(task: str) -> TaskOptions:
-    """What can be set of a task of that name."""
     own: TaskOptions | None = TASKS.facet(task, "options")
     return PlainOptions(task) if own is None else own
 
@@ -82,16 +79,12 @@ _Side = Annotated[int, Ge(2), Le(100), Says("give a whole number from 2 to 100")
 
 @record
 class GridArguments:
-    """Of GRID."""
-
     size: _Side = 5
     """Cells in a row and in a column."""
 
 
 @record
 class MazeArguments:
-    """Of MAZE."""
-
     size: _Side = 7
     """Cells in a row and in a column."""
     walls: Annotated[int, Ge(0), Le(10_000), Says("give a whole number from 0 to 10,000")] = 6

@@ -58,7 +58,6 @@ class Committee:
             raise unknown_name("selection rule", self.selection, get_args(Selection))
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> CommitteeSession:
-        """Draws who will answer, and how, for the whole batch."""
         moments = 1 if self.selection == "episode" else horizon
         bounds = torch.tensor(self.weights, dtype=torch.float64).cumsum(0)[:-1].float()
         identity = (draws.uniform(moments, episodes).unsqueeze(-1) > bounds).sum(-1).expand(-1, horizon, -1)
@@ -85,15 +84,12 @@ class Committee:
 
 @dataclass(frozen=True)
 class CommitteeSession:
-    """A committee during one batch of episodes."""
-
     identity: Tensor
     """[runs, T, episodes] long: who answers."""
     share: Tensor
     """[runs, T, episodes] float: how far down the reference actions the answer is."""
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """The drawn member's reference action, the true distance and the member's identity."""
         return Answer(picked(reference, self.share[:, t]), reference.distance, self.identity[:, t])
 
 
@@ -106,7 +102,6 @@ def picked(reference: Reference, share: Tensor) -> Tensor:
 
 
 def equal(members: Sequence[str]) -> Committee:
-    """A committee whose members are equally likely."""
     return Committee(tuple(members), (1.0 / len(members),) * len(members))
 
 
@@ -134,7 +129,9 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
     try:
         base = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
     except UnknownNameError:
-        base = _with_members(tuple(spec.split("+")))
+        # Those from outside apil who have these members: so a run names teachers that it was given as objects.
+        made = (TEACHERS.load(entry.name)() for entry in TEACHERS if entry.own)
+        base = next((found for found in made if found.members == tuple(spec.split("+"))), None)
         if base is None:
             raise
     if isinstance(base, Committee):
@@ -145,9 +142,3 @@ def teacher(spec: str, weights: Sequence[float] | None = None, selection: Select
         raise ApilError(f"Teacher '{spec}' chooses who answers by itself: leave weights and selection out.")
     changed: Teacher = base.reweighted(weights or None, selection)
     return changed
-
-
-def _with_members(members: tuple[str, ...]) -> Teacher | None:
-    """Teachers from outside apil who have these members, as a run names those that it was given as objects."""
-    made = (TEACHERS.load(entry.name)() for entry in TEACHERS if entry.own)
-    return next((found for found in made if found.members == members), None)

@@ -103,7 +103,6 @@ class Simulated:
             raise unknown_name("simulated teacher", self.rule, MEMBERS)
 
     def reply(self, question: Question) -> Reply:
-        """All questions at once."""
         return Reply(picked(question.reference, MEMBERS[self.rule](question.luck)), question.who)
 
 
@@ -116,7 +115,6 @@ class Scripted:
     """It is given the environment itself instead of the observation, to look at and not to step."""
 
     def reply(self, question: Question) -> Reply:
-        """Asks the script question by question."""
         situations = question.reference.situations
         if self.privileged and situations is None:
             raise ApilError("needs the environment, and this task has none to show: use the observation")
@@ -136,8 +134,6 @@ class Predicting:
     deterministic: bool = True
 
     def reply(self, question: Question) -> Reply:
-        """Asks the policy question by question."""
-
         def predict(run: int, episode: int) -> Any:
             with torch.random.fork_rng(devices=[], enabled=not self.deterministic):
                 if not self.deterministic:
@@ -158,7 +154,6 @@ class Drift:
     """The first iteration of `after`; or a function of the iteration that gives the probability of `after`."""
 
     def reply(self, question: Question) -> Reply:
-        """Each question goes to one of the two."""
         share = float(self.at(question.time)) if callable(self.at) else float(question.time >= self.at)
         if not 0 <= share <= 1:
             raise ApilError(f"drifts with probability {share:g} at time {question.time:g}: give one from 0 to 1")
@@ -193,7 +188,6 @@ class Demonstrations:
         self._actions: Tensor | None = None
 
     def reply(self, question: Question) -> Reply:
-        """Looks each state up."""
         if self._actions is None:
             self._actions = torch.stack([question.action(value) for value in self._raw])
         return gather(question, lambda run, episode: self._lookup(question, run, episode))

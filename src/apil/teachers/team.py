@@ -24,8 +24,6 @@ Turn = Literal["draw", "rotate"]
 
 @dataclass(frozen=True)
 class Member:
-    """One who can answer."""
-
     name: str
     """For messages and records; no '+'."""
     policy: Any
@@ -40,15 +38,14 @@ class Member:
     def __post_init__(self) -> None:
         if not self.name or "+" in self.name:
             raise ApilError(f"'{self.name}' cannot be a member's name: give a word without '+'.")
-        for what in ("weight", "cost"):
-            if not 0 <= getattr(self, what) < math.inf:
-                raise ApilError(f"The {what} of '{self.name}' is {getattr(self, what):g}: give a number from 0 up.")
+        for what, value in (("weight", self.weight), ("cost", self.cost)):
+            if not 0 <= value < math.inf:
+                raise ApilError(f"The {what} of '{self.name}' is {value:g}: give a number from 0 up.")
         if not callable(self.available):
             self.presence(0)
         as_policy(self.policy)
 
     def presence(self, time: float) -> float:
-        """The probability that it is there at `time`."""
         share = float(self.available(time)) if callable(self.available) else self.available
         if not 0 <= share <= 1:
             raise ApilError(f"'{self.name}' is available with probability {share:g}: give one from 0 to 1.")
@@ -79,13 +76,10 @@ class Team:
             raise ApilError("A team needs at least one member.")
         for odd in [str(member)[:60] for member in members if not isinstance(member, Member)]:
             raise ApilError(f"{odd!r} has no name: give a dict of names and scripts, or Member records.")
-        for name, value, known in (
-            ("selection rule", selection, get_args(Selection)),
-            ("turn", turn, get_args(Turn)),
-            ("absence", absence, get_args(Selection)),
-        ):
-            if value not in known:
-                raise unknown_name(name, value, known)
+        named = {"selection rule": (selection, Selection), "turn": (turn, Turn), "absence": (absence, Selection)}
+        for name, (value, known) in named.items():
+            if value not in get_args(known):
+                raise unknown_name(name, value, get_args(known))
         self.people = tuple(members)
         self.selection, self.turn, self.absence, self.substitute = selection, turn, absence, substitute
         total = sum(member.weight for member in self.people)
@@ -97,7 +91,6 @@ class Team:
         self._policies = tuple(as_policy(member.policy) for member in self.people)
 
     def reweighted(self, weights: Sequence[float] | None, selection: Selection | None) -> Team:
-        """The same members with other weights or another selection rule."""
         weights = self.weights if weights is None else weights
         if len(weights) != len(self.people):
             raise ApilError(f"{len(weights)} weights for {len(self.people)} members: give one for each.")
@@ -106,13 +99,10 @@ class Team:
         return Team(people, selection=selection or self.selection, **rules)
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> TeamSession:
-        """Draws who is there and who answers, for the whole batch."""
         rank = self._ranks(draws, episodes, horizon)
         luck, keys = draws.uniform(horizon, episodes), draws.words(horizon, episodes)
         present = self._present(draws, episodes, horizon)
-        chosen = rank.argmin(-1)
-        if self.substitute:
-            chosen = torch.where(present, rank, torch.inf).argmin(-1)
+        chosen = (torch.where(present, rank, torch.inf) if self.substitute else rank).argmin(-1)
         there = present.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
         return TeamSession(self.members, self._policies, chosen, there, luck, keys, draws.time)
 
@@ -145,8 +135,6 @@ class Team:
 
 @dataclass(frozen=True)
 class TeamSession:
-    """A team during one batch of episodes."""
-
     members: tuple[str, ...]
     policies: tuple[Policy, ...]
     identity: Tensor
@@ -160,7 +148,6 @@ class TeamSession:
     time: float
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """The chosen member's action, the task's distance and the member's identity."""
         identity, luck, keys = self.identity[:, t], self.luck[:, t], self.keys[:, t]
         replies = []
         for k in range(len(self.members)):
@@ -172,10 +159,8 @@ class TeamSession:
         return Answer(action, reference.distance, identity, reply.given)
 
     def _reply(self, k: int, question: Question) -> Reply:
-        """What a member says; what goes wrong carries its name."""
         try:
             return self.policies[k].reply(question)
-        except ApilError as error:
-            raise MemberError(f"(member '{self.members[k]}') {error}") from error
         except Exception as error:
-            raise MemberError(f"(member '{self.members[k]}') raised {in_one_line(error)}") from error
+            said = error if isinstance(error, ApilError) else f"raised {in_one_line(error)}"
+            raise MemberError(f"(member '{self.members[k]}') {said}") from error

@@ -45,11 +45,9 @@ class LyingSession:
         return self.hides_distances or may_miss_distances(self.inner)
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """The changed answer of the teacher inside."""
         return self.change(self.inner.answer(observation, reference, asked, t), t)
 
     def final(self, distance: Tensor) -> Tensor:
-        """The changed final distance of the teacher inside."""
         return self.change_end(told_end(self.inner, distance))
 
 
@@ -61,12 +59,10 @@ class SameMembers:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """Those of the teacher inside."""
         return self.teacher.members
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """Those of the teacher inside."""
         return costs_of(self.teacher)
 
 
@@ -100,9 +96,7 @@ class NoisyDistance(SameMembers):
             # An infinite distance times 0 is still no way to the goal.
             return torch.where(gone[:, t], torch.nan, torch.where(distance.isinf(), distance, noisy))
 
-        def change(answer: Answer, t: int) -> Answer:
-            return replace(answer, distance=told(answer.distance, t))
-
+        change = lambda said, t: replace(said, distance=told(said.distance, t))  # noqa: E731
         return LyingSession(inner, change, lambda distance: told(distance, -1), self.missing > 0)
 
 
@@ -135,7 +129,6 @@ class Anonymous:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """One."""
         return (self.name,)
 
     @property
@@ -146,6 +139,5 @@ class Anonymous:
         return (sum(cost * weight for cost, weight in zip(costs, weights, strict=True)),)
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> LyingSession:
-        """Draws nothing of its own."""
         inner = self.teacher.begin(draws, episodes, horizon)
         return LyingSession(inner, lambda answer, t: replace(answer, identity=torch.zeros_like(answer.identity)))

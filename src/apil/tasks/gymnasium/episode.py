@@ -30,7 +30,6 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     """
 
     observation: Any
-    """The last observation."""
     info: dict[str, Any]
     """What came with it."""
     reward: float
@@ -61,11 +60,9 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def unwrapped(self) -> Any:
-        """The environment itself, of whatever class it is."""
         return self.env.unwrapped
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
         self.observation, self.info = self.env.reset(seed=seed, options=options)
         self.reward, self.total, self.steps = 0.0, 0.0, 0
         self.terminated = self.truncated = self.over = False
@@ -76,18 +73,14 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step of an episode that is going on; one that is over stays where it is."""
         if not self.over:
-            self.move(action)
+            self.observation, reward, terminated, truncated, self.info = self.env.step(action)
+            self.reward = float(reward)
+            self.total += self.reward
+            self.steps += 1
+            self.terminated, self.truncated = bool(terminated), bool(truncated)
+            self.over = self.terminated or self.truncated
+            self._account()
         return (self.observation, self.record), 0.0, False, False, {}
-
-    def move(self, action: Any) -> None:
-        """One step of an episode that is going on."""
-        self.observation, reward, terminated, truncated, self.info = self.env.step(action)
-        self.reward = reward = float(reward)
-        self.total += reward
-        self.steps += 1
-        self.terminated, self.truncated = terminated, truncated = bool(terminated), bool(truncated)
-        self.over = terminated or truncated
-        self._account()
 
     def _account(self) -> None:
         # The first observations are checked in full; later ones as a batch, which costs less, but for their shape.
@@ -161,7 +154,6 @@ def return_gap(env: Episode, best: float) -> float:
 
 
 def derived(name: str, horizon: int, best_return: float | None) -> Distance:
-    """The distance of that name."""
     if name == "success":
         return success
     if name == "steps":

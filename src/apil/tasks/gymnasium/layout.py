@@ -44,7 +44,6 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Its number of features."""
         return int(np.prod(self.shape))
 
 
@@ -65,20 +64,20 @@ class Layout:
             fields.append(_field(name, part, start, owner))
         self.fields = tuple(fields)
         self.size = sum(field.size for field in fields)
-        self._limit = np.concatenate([field.limit for field in fields]) if fields else np.zeros(0, np.float32)
-        self._only = fields[0].convert if len(fields) == 1 and not fields[0].name else None
         if not self.size:
             raise ApilError(f"The observation space {space} of the environment '{owner}' is empty: nothing to see.")
+        self._limit = np.concatenate([field.limit for field in fields])
 
     def features(self, batch: Any) -> NDArray[np.float32]:
         """[n, F] from a batch of observations as a vector environment gives it."""
-        if self._only is not None:
-            rows = self._only(batch)
-        else:
-            rows = np.concatenate([field.convert(_at(batch, field.name)) for field in self.fields], axis=1)
+        parts = [field.convert(_at(batch, field.name)) for field in self.fields]
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         # One comparison finds what is too large, infinite or NaN; counting costs less than all().
         if np.count_nonzero(np.abs(rows) <= self._limit) != rows.size:
-            raise self._misfit(batch, rows)
+            place, feature = np.argwhere(~(np.abs(rows) <= self._limit))[0]
+            field = next(field for field in self.fields if field.start <= feature < field.start + field.size)
+            value = np.asarray(_at(batch, field.name))[place]
+            raise misfit(self._owner, value, field.space, field.name)
         return rows
 
     def read(self, observation: Any) -> tuple[NDArray[np.float32], bool]:
@@ -113,18 +112,11 @@ class Layout:
         }
         return parts if isinstance(self.space, spaces.Dict) else parts[""]
 
-    def _misfit(self, batch: Any, rows: NDArray[np.float32]) -> ApilError:
-        place, feature = np.argwhere(~(np.abs(rows) <= self._limit))[0]
-        field = next(field for field in self.fields if field.start <= feature < field.start + field.size)
-        value = np.asarray(_at(batch, field.name))[place]
-        return misfit(self._owner, value, field.space, field.name)
-
 
 def misfit(owner: str, value: Any, space: spaces.Space[Any], name: str = "") -> ApilError:
-    """The error for an observation that does not fit its space."""
     array = np.asarray(value)
-    told = f"{np.array2string(array, threshold=8, edgeitems=3, precision=4)} ({array.dtype}, shape {array.shape})"
-    told = " ".join(told.split())
+    numbers = " ".join(np.array2string(array, threshold=8, edgeitems=3, precision=4).split())
+    told = f"{numbers} ({array.dtype}, shape {array.shape})"
     key = f" under '{name}'" if name else ""
     return ApilError(
         f"The environment '{owner}' gave the observation {told}{key}, which is not in its space {space}: mend the "
@@ -146,7 +138,6 @@ def _leaves(space: spaces.Space[Any], prefix: str) -> list[tuple[str, spaces.Spa
 
 
 def _unsqueezed(observation: Any) -> Any:
-    """One observation as a batch."""
     if isinstance(observation, Mapping):
         return {name: _unsqueezed(part) for name, part in observation.items()}
     return np.asarray(observation)[None]
@@ -159,19 +150,17 @@ def _at(batch: Any, name: str) -> Any:
 
 
 def _field(name: str, space: spaces.Space[Any], start: int, owner: str) -> Field:
-    if isinstance(space, spaces.Box) and _is_image(space):
-        height, width, channels = space.shape
-        shape = (channels, height, width)
-        return Field(name, space, start, shape, "image", _image, np.ones(int(np.prod(shape)), np.float32))
     if isinstance(space, spaces.Box):
-        return _box_field(name, space, start)
+        if space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[-1] in (1, 3, 4):
+            height, width, channels = space.shape
+            limit = np.ones(height * width * channels, np.float32)
+            return Field(name, space, start, (channels, height, width), "image", _image, limit)
+        convert, limit = _scaled(space)
+        return Field(name, space, start, limit.shape, "vector", convert, limit)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         counts = np.atleast_1d(space.n if isinstance(space, spaces.Discrete) else space.nvec).flatten()
-        first = np.broadcast_to(np.asarray(space.start), np.atleast_1d(space.start).shape).flatten()
-        size = int(counts.sum())
-        return Field(
-            name, space, start, (size,), "vector", _one_hot(counts, first), np.full(size, 1 + _ROUNDING, np.float32)
-        )
+        convert, size = _one_hot(counts, np.atleast_1d(space.start).flatten()), int(counts.sum())
+        return Field(name, space, start, (size,), "vector", convert, np.full(size, 1 + _ROUNDING, np.float32))
     if isinstance(space, spaces.MultiBinary):
         size = int(np.prod(space.shape))
         return Field(name, space, start, (size,), "vector", _flat, np.full(size, 1 + _ROUNDING, np.float32))
@@ -181,10 +170,6 @@ def _field(name: str, space: spaces.Space[Any], start: int, owner: str) -> Field
         "MultiBinary, images (uint8, height x width x channels) and Dict of these; wrap the environment, for example "
         "with gymnasium.wrappers.FilterObservation or TransformObservation."
     )
-
-
-def _is_image(space: spaces.Box) -> bool:
-    return space.dtype == np.uint8 and len(space.shape) == 3 and space.shape[-1] in (1, 3, 4)
 
 
 def _image(batch: Any) -> NDArray[np.float32]:
@@ -198,41 +183,21 @@ def _flat(batch: Any) -> NDArray[np.float32]:
     return np.array(batch, np.float32).reshape(len(batch), -1)
 
 
-def _box_field(name: str, space: spaces.Box, start: int) -> Field:
+def _scaled(space: spaces.Box) -> tuple[Convert, NDArray[np.float32]]:
+    """How vectors of a Box become features, and their limit."""
     low, high = (np.asarray(bound, dtype=np.float64).flatten() for bound in (space.low, space.high))
     bounded = (np.abs(low) <= _WIDE) & (np.abs(high) <= _WIDE) & (high > low)
-    middle = np.where(bounded, (np.where(bounded, low, 0) + np.where(bounded, high, 0)) / 2, 0).astype(np.float32)
-    factor = np.where(bounded, 2.0 / np.where(bounded, high - low, 1.0), 1.0).astype(np.float32)
-    wide = _places(np.flatnonzero(~bounded))
-    gathered = not isinstance(wide, slice)  # a copy of them, which has to be put back
-    centred, unscaled = not middle.any(), bool((factor == 1).all())
-    limit = np.where(bounded, 1 + _ROUNDING, _LARGEST).astype(np.float32)
+    low, high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+    middle, factor = ((low + high) / 2).astype(np.float32), (2.0 / (high - low)).astype(np.float32)
+    everywhere = bool(bounded.all())
 
     def convert(batch: Any) -> NDArray[np.float32]:
         rows = _flat(batch)
-        if not centred:
-            rows -= middle
-        if not unscaled:
-            rows *= factor
-        if wide is not None:
-            far = rows[:, wide]
-            size = np.abs(far)
-            np.copysign(np.log1p(size, out=size), far, out=far)
-            if gathered:
-                rows[:, wide] = far
-        return rows
+        rows -= middle
+        rows *= factor
+        return rows if everywhere else np.where(bounded, rows, np.copysign(np.log1p(np.abs(rows)), rows))
 
-    return Field(name, space, start, (len(low),), "vector", convert, limit)
-
-
-def _places(indices: NDArray[np.intp]) -> slice | NDArray[np.intp] | None:
-    """The same places as a slice where they lie evenly, which costs less; None for none."""
-    if not len(indices):
-        return None
-    steps = np.diff(indices)
-    if (steps != steps[:1]).any():
-        return indices
-    return slice(int(indices[0]), int(indices[-1]) + 1, int(steps[0]) if len(steps) else 1)
+    return convert, np.where(bounded, 1 + _ROUNDING, _LARGEST).astype(np.float32)
 
 
 def _one_hot(counts: NDArray[Any], first: NDArray[Any]) -> Convert:

@@ -54,18 +54,15 @@ class InTurn:
                 raise ApilError("make_env made environments of different spaces: they must all have the same.")
 
     def reset(self, seeds: list[int]) -> None:
-        """New episodes."""
         self.clock += 1
         for env, seed in zip(self._envs, seeds, strict=True):
             env.reset(seed=seed)
         self._gather()
 
     def step(self, actions: Any) -> None:
-        """One step of every episode that is going on."""
         self.clock += 1
         for env, action in zip(self._envs, actions, strict=True):
-            if not env.over:
-                env.move(action)
+            env.step(action)
         self._gather()
 
     def _gather(self) -> None:
@@ -76,16 +73,13 @@ class InTurn:
             np.concatenate(observations, out=self._joined)
 
     def environment(self, place: int) -> Episode:
-        """One environment."""
         return self._envs[place]
 
     def frame(self, place: int) -> Frame:
-        """What one environment shows."""
         env = self._envs[place]
         return _shown(env.render()) if env.render_mode in _SHOWN else None
 
     def close(self) -> None:
-        """Closes all of them."""
         for env in self._envs:
             env.close()
 
@@ -102,29 +96,24 @@ class InProcesses:
         )
 
     def reset(self, seeds: list[int]) -> None:
-        """New episodes."""
         self.clock += 1
         self.seen, self.records = self._vector.reset(seed=list(seeds))[0]
 
     def step(self, actions: Any) -> None:
-        """One step of every episode that is going on."""
         self.clock += 1
         self.seen, self.records = self._vector.step(actions)[0]
 
     def environment(self, place: int) -> Episode:
-        """Refused."""
         raise ApilError(
             "An environment of an asynchronous task lives in another process and cannot be looked at: use "
             "vectorise='sync', or a teacher that needs the observation alone."
         )
 
     def frame(self, place: int) -> Frame:
-        """What one environment shows."""
         frames = self._vector.render() if self._vector.render_mode in _SHOWN else None
         return None if frames is None else _shown(frames[place])
 
     def close(self) -> None:
-        """Closes all of them."""
         if not self._vector.closed:
             self._vector.close()
 
@@ -147,7 +136,6 @@ class PoolSituations:
     """[runs, episodes] long: each episode's environment."""
     actions: Actions
     space: spaces.Space[Any]
-    """Of the observations."""
 
     def now(self) -> Pool:
         """The environments, refused once they have moved on."""
@@ -159,17 +147,13 @@ class PoolSituations:
         return self.pool
 
     def observation(self, run: int, episode: int) -> Any:
-        """The observation as the environment gave it: a copy."""
         return element(self.now().seen, self.space, int(self.places[run, episode]))
 
     def environment(self, run: int, episode: int) -> Episode:
-        """The environment of the episode."""
         return self.now().environment(int(self.places[run, episode]))
 
     def action(self, action: Any) -> Tensor:
-        """An element of the action space as the learner has it."""
         return self.actions.learned(action)
 
     def of_runs(self, runs: slice | Tensor) -> PoolSituations:
-        """Those of some runs only."""
         return replace(self, places=self.places[runs])

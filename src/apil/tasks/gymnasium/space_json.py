@@ -17,7 +17,6 @@ _LARGEST = 10**7
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     """Box, Discrete, MultiDiscrete, MultiBinary, and Dict of these."""
-    kind = type(space).__name__
     if isinstance(space, spaces.Dict):
         return {"kind": "Dict", "spaces": [[name, space_to_json(part)] for name, part in space.items()]}
     if isinstance(space, spaces.Box):
@@ -29,11 +28,10 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
         return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": np.asarray(space.start).tolist()}
     if isinstance(space, spaces.MultiBinary):
         return {"kind": "MultiBinary", "shape": list(space.shape)}
-    raise ApilError(f"The space {space} ({kind}) cannot be written down: wrap the environment.")
+    raise ApilError(f"The space {space} ({type(space).__name__}) cannot be written down: wrap the environment.")
 
 
 def space_from_json(value: Any) -> spaces.Space[Any]:
-    """The space back from `space_to_json`."""
     try:
         return _space(value)
     except (KeyError, TypeError, ValueError, OverflowError, AssertionError, RecursionError, MemoryError) as error:
@@ -48,7 +46,8 @@ def _space(value: dict[str, Any]) -> spaces.Space[Any]:
         shape, dtype = _shape(value["shape"]), np.dtype(str(value["dtype"]))
         if dtype.kind not in "fiub":
             raise TypeError(dtype)
-        low, high = (_array(value[bound], shape, dtype) for bound in ("low", "high"))
+        bounds = [np.array(value[bound], dtype) for bound in ("low", "high")]
+        low, high = (bound.reshape(shape) if bound.ndim else np.full(shape, bound) for bound in bounds)
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
         return spaces.Discrete(_whole(value["n"]), start=int(value["start"]))
@@ -65,16 +64,6 @@ def _plain(bounds: NDArray[Any]) -> Any:
     """One number where all are equal, else all of them in a row; 'inf' and '-inf' as words."""
     flat = [number if math.isfinite(number) else str(number) for number in bounds.flatten().tolist()]
     return flat[0] if flat and all(number == flat[0] for number in flat) else flat
-
-
-def _array(bound: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    if not isinstance(bound, list):
-        return np.full(shape, _number(bound), dtype)
-    return np.array([_number(each) for each in bound], dtype).reshape(shape)
-
-
-def _number(value: Any) -> int | float:
-    return float(value) if isinstance(value, str) else value
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -79,7 +79,6 @@ class GymnasiumTask:
         return self._state(PoolSituations(pool, pool.clock, places, self.converter, self.layout.space))
 
     def observe(self, state: GymnasiumState) -> Observation:
-        """The observation as features, and the valid actions."""
         return Observation(state.features, state.valid)
 
     def reference(self, state: GymnasiumState) -> Reference:
@@ -88,7 +87,6 @@ class GymnasiumTask:
         return Reference(none, torch.zeros_like(state.done, dtype=torch.long), state.distance, state.situations)
 
     def step(self, state: GymnasiumState, action: Tensor) -> GymnasiumState:
-        """One step of every episode that is going on."""
         if state.done.all():
             return state
         pool = state.situations.now()
@@ -96,15 +94,12 @@ class GymnasiumTask:
         return self._state(replace(state.situations, clock=pool.clock))
 
     def distance(self, state: GymnasiumState) -> Tensor:
-        """As the given function tells it."""
         return state.distance
 
     def done(self, state: GymnasiumState) -> Tensor:
-        """Terminated or truncated."""
         return state.done
 
     def describe(self, state: GymnasiumState, run: int, episode: int) -> str:
-        """The distance and the first features."""
         features = ", ".join(f"{value:.3g}" for value in state.features[run, episode, :6].tolist())
         more = ", ..." if state.features.shape[-1] > 6 else ""
         return f"{self.name}, distance {float(state.distance[run, episode]):.3g}, features [{features}{more}]"
@@ -227,7 +222,6 @@ def _is_whole(value: Any) -> bool:
 
 
 def _by_id(name: str) -> MakeEnv:
-    """Makes a registered environment that can be shown."""
     try:
         modes = gymnasium.spec(name).make().metadata.get("render_modes", [])
     except gymnasium.error.Error as error:
@@ -237,7 +231,6 @@ def _by_id(name: str) -> MakeEnv:
 
 
 def _made(make_env: MakeEnv) -> gymnasium.Env[Any, Any]:
-    """An environment; what goes wrong names the function."""
     try:
         env: Any = make_env()
     except Exception as error:
