@@ -92,7 +92,7 @@ def test_a_budget_remembers_as_many_scores_as_it_says(walked: Episodes) -> None:
 
 
 def test_a_threshold_is_strict_and_each_runs_own() -> None:
-    gate = Threshold(torch.tensor([0.25, 0.5]))
+    gate = Threshold(torch.tensor([0.25, 0.5])).begin()
     score = torch.tensor([[0.1, 0.25, 0.3, 0.9]] * 2)
     assert gate(score, torch.zeros_like(score)).tolist() == [[False, False, True, True], [False, False, False, True]]
 
