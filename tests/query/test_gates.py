@@ -61,9 +61,10 @@ def test_a_score_that_is_always_the_same_keeps_its_budget_by_chance(walked: Epis
 
 
 def test_the_threshold_of_a_budget_is_the_quantile_of_recent_scores(walked: Episodes) -> None:
-    gate = Budget(torch.tensor([0.25, 0.25]), make_up=False)
+    gate = Budget(torch.tensor([0.25, 0.25]))
     scores = torch.linspace(0, 1, walked.live[0].numel()).view(1, *walked.live.shape[1:]).expand(2, -1, -1)
     gate.learn(scores, walked)
+    gate.memory["counts"].zero_()  # nothing to make up for
     decide = gate.begin()
     for run in range(2):
         known = scores[run][walked.live[run]].double().numpy()

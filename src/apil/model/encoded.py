@@ -16,8 +16,6 @@ from apil.nn import Parameters
 from apil.rng import Draws, Streams, stream_key
 from apil.types import Belief, Episodes, Observation
 
-_PREFIX = "encoder."
-
 
 class StateEncoder:
     """Encoders of a stack of runs: one module, and the parameters of every run.
@@ -67,7 +65,7 @@ class EncodedModel:
         self.encoder, self._model = encoder, model
         self.policy: Parameters = {
             **model.policy,
-            **{f"{_PREFIX}{name}": value for name, value in encoder.parameters.items()},
+            **{f"encoder.{name}": value for name, value in encoder.parameters.items()},
         }
         self.identity = model.identity
         self.teachers, self.recurrent, self.state_size = model.teachers, model.recurrent, model.state_size

@@ -67,26 +67,18 @@ class Budget:
     trained agent is measured the threshold stays where training left it.
     """
 
-    def __init__(self, budgets: Tensor, *, make_up: bool = True) -> None:
-        """Without `make_up` the share is that of the quantile alone, r = b."""
+    def __init__(self, budgets: Tensor) -> None:
         runs = len(budgets)
         self._budgets = budgets.double()
-        self._make_up = make_up
         self._recent = torch.zeros(runs, RECENT)
         self._known = torch.zeros(runs, RECENT, dtype=torch.bool)
         self._counts = torch.zeros(runs, 2, dtype=torch.float64)
         self.memory: Parameters = {"recent": self._recent, "known": self._known, "counts": self._counts}
 
-    def due(self) -> Tensor:
-        """[runs] float64: r, the share of the next steps to ask on."""
-        if not self._make_up:
-            return self._budgets
-        fired, steps = self._counts.unbind(-1)
-        return (self._budgets + (self._budgets * steps - fired) / RECENT).clamp(0.0, 1.0)
-
     def begin(self) -> OpenGate:
         """The quantile is taken once for a batch."""
-        due = self.due()
+        fired, steps = self._counts.unbind(-1)
+        due = (self._budgets + (self._budgets * steps - fired) / RECENT).clamp(0.0, 1.0)
         known = self._known.sum(1)
         ordered = torch.where(self._known, self._recent, -torch.inf).sort(1, descending=True).values
         wanted = due * known
