@@ -19,8 +19,8 @@ from apil.learning.collect import Agents, Step, collect
 from apil.learning.update import Learner
 from apil.optim import optimizer_factory
 from apil.query import QUERY_POLICIES
+from apil.query.errpred import discrepancy
 from apil.query.protocol import QuerySetup
-from apil.query.safety import discrepancy
 from apil.query.scored import ScoredPolicy
 from apil.rng import Streams
 from apil.settings import RunSettings

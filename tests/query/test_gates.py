@@ -61,9 +61,10 @@ def test_a_score_that_is_always_the_same_keeps_its_budget_by_chance(walked: Epis
 
 
 def test_the_threshold_of_a_budget_is_the_quantile_of_recent_scores(walked: Episodes) -> None:
-    gate = Budget(torch.tensor([0.25, 0.25]), make_up=False)
+    gate = Budget(torch.tensor([0.25, 0.25]))
     scores = torch.linspace(0, 1, walked.live[0].numel()).view(1, *walked.live.shape[1:]).expand(2, -1, -1)
     gate.learn(scores, walked)
+    gate.memory["counts"].zero_()  # nothing to make up for
     decide = gate.begin()
     for run in range(2):
         known = scores[run][walked.live[run]].double().numpy()
@@ -92,7 +93,7 @@ def test_a_budget_remembers_as_many_scores_as_it_says(walked: Episodes) -> None:
 
 
 def test_a_threshold_is_strict_and_each_runs_own() -> None:
-    gate = Threshold(torch.tensor([0.25, 0.5]))
+    gate = Threshold(torch.tensor([0.25, 0.5])).begin()
     score = torch.tensor([[0.1, 0.25, 0.3, 0.9]] * 2)
     assert gate(score, torch.zeros_like(score)).tolist() == [[False, False, True, True], [False, False, False, True]]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from apil.query.policy_error import policy_error
+from apil.query.errpred import policy_error
 from apil.types import ActionBox, Episodes, Uncertainty
 
 

@@ -47,7 +47,7 @@ def test_step_by_step_it_decides_as_over_whole_episodes() -> None:
     uncertainty = Uncertainty(flat, flat, flat, flat, flat)
     for t in range(HORIZON):
         belief = Belief(state[:, :, t], mean[:, :, t], mean[:, :, t], uncertainty, HORIZON - t)
-        torch.testing.assert_close(session.logits(belief), whole[:, :, t], atol=1e-6, rtol=0)
+        torch.testing.assert_close(session(belief), whole[:, :, t], atol=1e-6, rtol=0)
     # It remembers: without the first step the later logits are others.
     without = torch.cat([torch.zeros_like(state[:, :, :1]), state[:, :, 1:]], 2)
     assert not torch.allclose(network.over_episodes(_episodes(without, mean))[:, :, -1], whole[:, :, -1], atol=1e-6)

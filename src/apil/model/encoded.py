@@ -16,8 +16,6 @@ from apil.nn import Parameters
 from apil.rng import Draws, Streams, stream_key
 from apil.types import Belief, Episodes, Observation
 
-_PREFIX = "encoder."
-
 
 class StateEncoder:
     """Encoders of a stack of runs: one module, and the parameters of every run.
@@ -67,18 +65,16 @@ class EncodedModel:
         self.encoder, self._model = encoder, model
         self.policy: Parameters = {
             **model.policy,
-            **{f"{_PREFIX}{name}": value for name, value in encoder.parameters.items()},
+            **{f"encoder.{name}": value for name, value in encoder.parameters.items()},
         }
         self.identity = model.identity
         self.teachers, self.recurrent, self.state_size = model.teachers, model.recurrent, model.state_size
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> ActingModel:
-        """Draws the models for one batch of episodes."""
         return EncodedActing(self.encoder, self._model.begin(draws, sample_draws, episodes, horizon))
 
     def policies(self, observation: Observation) -> Tensor:
-        """The policies of every teacher without dropout."""
-        return self._model.policies(self._seen(observation))
+        return self._model.policies(Observation(self.encoder(observation.features), observation.valid))
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
         """The losses of the model on states that are encoded again, with gradient, where a teacher answered."""
@@ -95,9 +91,6 @@ class EncodedModel:
         states = self.encoder.of_run(run, rows[places])
         return states.new_zeros(len(rows), states.shape[-1]).index_copy(0, places, states)
 
-    def _seen(self, observation: Observation) -> Observation:
-        return Observation(self.encoder(observation.features), observation.valid)
-
 
 @dataclass(frozen=True)
 class EncodedActing:
@@ -107,5 +100,4 @@ class EncodedActing:
     model: ActingModel
 
     def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
-        """The belief in the encoded states."""
         return self.model.belief(Observation(self.encoder(observation.features), observation.valid), t, horizon)

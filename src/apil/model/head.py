@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -28,27 +27,6 @@ class Mixture:
     """[runs, episodes, N2, A or n]: the mean policy, or the mean scaled action, of each model."""
 
 
-class Head(Protocol):
-    """Reads the outputs of the policy network."""
-
-    outputs: int
-    """How many there are."""
-
-    def luck(self, draws: Draws, episodes: int, horizon: int) -> Tensor | None:
-        """The random numbers for the actions of a batch of episodes; None where the loop draws the action."""
-
-    def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
-        """From `outputs` [runs, episodes, N2, J, outputs] with `weights` [runs, episodes, N2, J] and the luck of the
-        step [runs, episodes, ...].
-        """
-
-    def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
-        """Each policy by itself, [runs, n, K, outputs] -> [runs, n, K, A or 2n]; as in `Belief`."""
-
-    def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, answered: Tensor) -> Tensor:
-        """[runs]: negative log-likelihood of the answers in nats, summed where `answered` [runs, n]."""
-
-
 class Categorical:
     """Discrete actions: logits, invalid ones masked."""
 
@@ -56,21 +34,22 @@ class Categorical:
         self.outputs = actions
 
     def luck(self, draws: Draws, episodes: int, horizon: int) -> Tensor | None:
-        """The loop draws the action."""
+        """None: the loop draws the action."""
         return None
 
     def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
-        """In bits; writes over `outputs`."""
+        """From `outputs` [runs, episodes, N2, J, outputs], which it writes over, with `weights` [runs, episodes, N2, J]
+        and the luck of the step [runs, episodes, ...]; in bits."""
         outputs.masked_fill_(~observation.valid[:, :, None, None], -torch.inf)
         of_model, mean, uncertainty = split_by_model(outputs.softmax(-1), weights, models=2, samples=3)
         return Mixture(mean, uncertainty, of_model=of_model)
 
     def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
-        """Probabilities."""
+        """Each policy by itself, [runs, n, K, outputs] -> [runs, n, K, A or 2n]; as in `Belief`."""
         return outputs.masked_fill(~observation.valid.unsqueeze(2), -torch.inf).softmax(-1)
 
     def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, answered: Tensor) -> Tensor:
-        """Cross-entropy."""
+        """[runs]: negative log-likelihood of the answers in nats, summed where `answered` [runs, n]."""
         return likelihood_loss(outputs.masked_fill(~valid, -torch.inf), action, answered)
 
 
@@ -88,7 +67,7 @@ has no maximum."""
 
 
 class Gaussian:
-    """Continuous actions: for each of n numbers a mean and a log-variance of the scaled action.
+    """Continuous actions, read in the same way: for each of n numbers a mean and a log-variance of the scaled action.
 
     The numbers are independent given the identity and the model. The mean is not bounded; an action is clipped to the
     box when it is taken.
@@ -104,7 +83,8 @@ class Gaussian:
 
     def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
         """The exact moments of the mixture, and one action from it."""
-        means, variances = self._moments(outputs)
+        means, log_variances = self._split(outputs)
+        variances = log_variances.exp()
         mean, parts = split_variance(means, variances, weights, models=2, samples=3)
         deviation = parts.total.sqrt()
         summed = Uncertainty(*(getattr(parts, name).sum(-1) for name in Uncertainty.__dataclass_fields__))
@@ -114,9 +94,8 @@ class Gaussian:
         return Mixture(torch.cat([mean, deviation], -1), summed, drawn, of_model)
 
     def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
-        """Mean and standard deviation."""
-        means, variances = self._moments(outputs)
-        return torch.cat([means, variances.sqrt()], -1)
+        means, log_variances = self._split(outputs)
+        return torch.cat([means, log_variances.exp().sqrt()], -1)
 
     def loss(self, outputs: Tensor, action: Tensor, valid: Tensor, answered: Tensor) -> Tensor:
         """Of the scaled answer."""
@@ -124,10 +103,6 @@ class Gaussian:
         error = (self.box.scaled(action) - means).square() * torch.exp(-log_variances)
         loss = 0.5 * (error + log_variances + math.log(2.0 * math.pi)).sum(-1)
         return torch.where(answered, loss, 0.0).sum(-1)
-
-    def _moments(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        means, log_variances = self._split(outputs)
-        return means, log_variances.exp()
 
     def _split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Means, and log-variances bent into their bounds without a corner, so that a gradient is left everywhere."""

@@ -3,7 +3,7 @@
     identity distribution  rho(k | s)      a network on the state
     persona                h(k)            a table with one vector a teacher
     policy                 pi(a | s, h)    a network on the state and the persona, dropout on its input;
-                                           a `Head` says what its outputs mean
+                                           a head says what its outputs mean
 
 Dropout stays on while acting: each mask is one model omega drawn from the posterior q (MC dropout). N2 masks are
 drawn for each batch of episodes, and all decisions in it are made by these N2 models.
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from apil.model.expectation import DENSE, IdentitySampler
-from apil.model.head import Categorical, Gaussian, Head, likelihood_loss
+from apil.model.head import Categorical, Gaussian, likelihood_loss
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
 from apil.rng import Draws, Streams
 from apil.settings import ModelSettings
@@ -42,10 +42,8 @@ class PersonaModel:
         """`actions` is their number, or the box of continuous ones; `samples` is N1 of each run, 0 for the exact
         expectation over identities.
         """
-        self.sizes = sizes
-        self.head: Head = Categorical(actions) if isinstance(actions, int) else Gaussian(actions)
-        self.teachers = teachers
-        self.state_size = state_size
+        self.sizes, self.teachers, self.state_size = sizes, teachers, state_size
+        self.head = Categorical(actions) if isinstance(actions, int) else Gaussian(actions)
         # With one teacher there is nothing to draw.
         self.samples = torch.tensor(samples if teachers > 1 else [0] * len(samples))
         inputs = state_size + sizes.persona
@@ -55,7 +53,6 @@ class PersonaModel:
         self.identity: Parameters = mlp_parameters(streams, "identity", (state_size, sizes.hidden, max(2, teachers)))
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> SampledModel:
-        """Draws N2 models and, from a stream of their own, the identity samples for one batch of episodes."""
         width = self.state_size + self.sizes.persona
         masks = draws.kept(self.sizes.dropout, self.sizes.models, width)
         sampler = IdentitySampler.draw(draws, sample_draws, self.samples, episodes, horizon, self.sizes.models)
@@ -76,8 +73,7 @@ class PersonaModel:
         hidden = torch.bmm(features, state).unsqueeze(2)
         hidden = torch.relu(hidden + linear(self.policy["persona"], persona, self.policy["b1"]).unsqueeze(1))
         logits = linear(hidden.reshape(runs, count * self.teachers, -1), self.policy["w2"], self.policy["b2"])
-        logits = logits.view(runs, count, self.teachers, -1)
-        return self.head.policies(logits, observation)
+        return self.head.policies(logits.view(runs, count, self.teachers, -1), observation)
 
     def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
         """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs].
@@ -104,17 +100,13 @@ class SampledModel:
     """N2 models drawn for one batch of episodes; what does not change within it is computed once."""
 
     def __init__(self, model: PersonaModel, masks: Tensor, sampler: IdentitySampler, luck: Tensor | None) -> None:
-        self._model = model
-        self._sampler = sampler
-        self._luck = luck
-        size = model.state_size
-        weight = model.policy["w1"]
+        self._model, self._sampler, self._luck = model, sampler, luck
+        size, weight = model.state_size, model.policy["w1"]
         self._state_mask, self._persona_mask = masks[:, :, :size], masks[:, :, size:]
         self._state_weight, self._persona_weight = weight[:, :size], weight[:, size:]
         self._dense = self._hidden_of_personas() if model.teachers <= DENSE else None
 
     def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
-        """The belief in the states of step `t`."""
         model = self._model
         runs, episodes, size = observation.features.shape
         models = model.sizes.models

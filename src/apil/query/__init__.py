@@ -8,65 +8,52 @@ from apil.registry import Registry
 
 QUERY_POLICIES = Registry("query policy", "apil.query_policies")
 
-_GATED = {"needs_threshold": True, "takes_budget": True}
-"""A score that is compared with a threshold, or with what a budget allows. `default_threshold` is the one in force
-where neither is given, `score_limit` a bound of the score for calibration (log2 of the number of actions if none)."""
-_SHARE = {**_GATED, "score_limit": 1.0}
+
+def _gated(default: float | None = None, limit: float | None = None) -> dict[str, Any]:
+    """A score that is compared with a threshold, or with what a budget allows. The default threshold is in force where
+    neither is given; the limit is a bound of the score for calibration (log2 of the number of actions if none)."""
+    given = {"default_threshold": default, "score_limit": limit}
+    return {"needs_threshold": True, "takes_budget": True, **{k: v for k, v in given.items() if v is not None}}
+
+
+_GATED, _SHARE = _gated(), _gated(limit=1.0)
+_APIL = {"takes_budget": True, "settings": ("sigma", "epsilon", "gap")}
 _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-    ("bc", "rules:bc", "behaviour cloning: asks at every step and does what the teacher says", {}),
-    ("dagger", "rules:dagger", "DAGGER: asks at every step, acts by itself", {}),
-    ("intrun", "rules:intrun", "asks where a teacher seems to vary (intrinsic uncertainty above a threshold)", _GATED),
-    ("extrun", "rules:extrun", "asks where teachers seem to differ (extrinsic uncertainty above a threshold)", _GATED),
-    ("behvun", "rules:behvun", "asks where behaviour is uncertain (intrinsic + extrinsic above a threshold)", _GATED),
-    (
-        "modlun",
-        "rules:modlun",
-        "asks where the model is uncertain (mutual information above a threshold: BALD)",
-        _GATED,
-    ),
-    ("errpred", "errpred:errpred", "asks where it predicts a large error against the teacher", _SHARE),
-    (
-        "apil",
-        "progress:apil",
-        "asks where it predicts no progress towards the goal (the paper's)",
-        {"takes_budget": True, "settings": ("sigma", "epsilon", "gap")},
-    ),
-    ("never", "rules:never", "baseline: never asks, never learns", {}),
-    ("random", "rules:random", "baseline: asks with a fixed probability", _SHARE),
-    ("always", "rules:bc", "baseline: asks at every step (bc by its other name)", {}),
-    ("every", "rules:every", "baseline: asks at every k-th step (option k, 10)", {}),
-    ("least-confidence", "doubt:least_confidence", "asks where the likeliest action is unlikely", _SHARE),
-    ("margin", "doubt:margin", "asks where the two likeliest actions are nearly as likely", _SHARE),
-    ("entropy", "doubt:entropy", "asks where the mean policy has a high entropy", _GATED),
-    ("variance", "doubt:variance", "asks where the models of the ensemble disagree", _SHARE),
-    ("rnd", "novelty:rnd", "asks in novel states, by random network distillation", {**_GATED, "score_limit": 10.0}),
-    (
-        "safedagger",
-        "safety:safedagger",
-        "SafeDAgger: asks where a classifier expects to part from the teacher",
-        {**_SHARE, "default_threshold": 0.5},
-    ),
-    (
-        "lazydagger",
-        "safety:lazydagger",
-        "LazyDAgger: the same, and the teacher keeps control until they agree",
-        {**_SHARE, "default_threshold": 0.5},
-    ),
+    ("bc", "rules", "behaviour cloning: asks at every step and does what the teacher says", {}),
+    ("dagger", "rules", "DAGGER: asks at every step, acts by itself", {}),
+    ("intrun", "rules", "asks where a teacher seems to vary (intrinsic uncertainty above a threshold)", _GATED),
+    ("extrun", "rules", "asks where teachers seem to differ (extrinsic uncertainty above a threshold)", _GATED),
+    ("behvun", "rules", "asks where behaviour is uncertain (intrinsic + extrinsic above a threshold)", _GATED),
+    ("modlun", "rules", "asks where the model is uncertain (mutual information above a threshold: BALD)", _GATED),
+    ("errpred", "errpred", "asks where it predicts a large error against the teacher", _SHARE),
+    ("apil", "progress", "asks where it predicts no progress towards the goal (the paper's)", _APIL),
+    ("never", "rules", "baseline: never asks, never learns", {}),
+    ("random", "rules", "baseline: asks with a fixed probability", _SHARE),
+    ("always", "rules", "baseline: asks at every step (bc by its other name)", {}),
+    ("every", "rules", "baseline: asks at every k-th step (option k, 10)", {}),
+    ("least-confidence", "rules", "asks where the likeliest action is unlikely", _SHARE),
+    ("margin", "rules", "asks where the two likeliest actions are nearly as likely", _SHARE),
+    ("entropy", "rules", "asks where the mean policy has a high entropy", _GATED),
+    ("variance", "rules", "asks where the models of the ensemble disagree", _SHARE),
+    ("rnd", "novelty", "asks in novel states, by random network distillation", _gated(limit=10.0)),
+    ("safedagger", "safety", "SafeDAgger: asks where a classifier expects to part from the teacher", _gated(0.5, 1.0)),
+    ("lazydagger", "safety", "LazyDAgger: the same, and the teacher keeps control until they agree", _gated(0.5, 1.0)),
     (
         "ensembledagger",
-        "safety:ensembledagger",
+        "safety",
         "EnsembleDAgger: asks where the ensemble doubts or a large error is predicted",
-        {**_GATED, "default_threshold": 1.0, "score_limit": 20.0},
+        _gated(1.0, 20.0),
     ),
     (
         "thriftydagger",
-        "novelty:thriftydagger",
+        "novelty",
         "ThriftyDAgger: asks in novel or risky states, at a target switch rate",
-        {**_SHARE, "default_threshold": 0.1},
+        _gated(0.1, 1.0),
     ),
 )
-for _name, _target, _summary, _traits in _RULES:
-    QUERY_POLICIES.register(_name, f"apil.query.{_target}", _summary, **_traits)
+"""Name, module of the factory, summary, traits."""
+for _name, _module, _summary, _traits in _RULES:
+    QUERY_POLICIES.register(_name, f"apil.query.{_module}:{_name.replace('-', '_')}", _summary, **_traits)
 
 THRESHOLD_POLICIES = tuple(_name for _name, _, _, _traits in _RULES if _traits.get("needs_threshold"))
 """Policies of apil that have a number to calibrate: a threshold, or for `random` the probability of asking."""

@@ -75,19 +75,15 @@ def _check_decisions(policy: QueryPolicy, alone: QueryPolicy) -> None:
     decisions = _walk(policy, _RUNS)
     for t, decision in enumerate(decisions):
         _check_decision(decision, t)
-    _require(
-        global_random_state() == before,
-        "it draws from global random state (torch.rand, numpy.random, ...): use `luck`, or a generator of its own",
-    )
-    _require(
-        _equal(decisions, _walk(policy, _RUNS)),
+    drawn = "it draws from global random state (torch.rand, numpy.random, ...): use `luck`, or a generator of its own"
+    _require(global_random_state() == before, drawn)
+    again = (
         "it decides otherwise when asked again with the same beliefs and luck: decisions may depend on these, on "
-        "`begin` and on what `loss` remembers, and on nothing else",
+        "`begin` and on what `loss` remembers, and on nothing else"
     )
-    _require(
-        _equal([decision[:1] for decision in decisions], _walk(alone, 1)),
-        "a run decides otherwise alone than in a stack of three: treat the runs axis as a batch axis",
-    )
+    _require(_equal(decisions, _walk(policy, _RUNS)), again)
+    stacked = "a run decides otherwise alone than in a stack of three: treat the runs axis as a batch axis"
+    _require(_equal([decision[:1] for decision in decisions], _walk(alone, 1)), stacked)
 
 
 def _check_decision(decision: Any, t: int) -> None:
@@ -140,7 +136,9 @@ def _walk(policy: QueryPolicy, runs: int) -> list[Any]:
                 _require(not score.isnan().any(), f"its score is NaN at step {t}; expected a number in every state")
             if isinstance(session, Listener):
                 answered = decisions[-1] if _is_bool(decisions[-1]) else torch.ones(runs, _EPISODES) > 0
-                session.hear(belief, _answer(runs, t), answered)
+                action = (_draw(runs, f"action{t}", _EPISODES) * _ACTIONS).long()
+                distance = 5 * _draw(runs, f"distance{t}", _EPISODES)
+                session.hear(belief, Answer(action, distance, torch.zeros_like(action)), answered)
     except ApilError:
         raise
     except Exception as error:
@@ -182,11 +180,6 @@ def _belief(runs: int, t: int) -> Belief:
     identity = _draw(runs, f"identity{t}", _EPISODES, _TEACHERS).softmax(-1)
     state = _draw(runs, f"state{t}", _EPISODES, _STATE)
     return Belief(state, of_model.mean(2), identity, uncertainty, _HORIZON - t, of_model=of_model)
-
-
-def _answer(runs: int, t: int) -> Answer:
-    action = (_draw(runs, f"action{t}", _EPISODES) * _ACTIONS).long()
-    return Answer(action, 5 * _draw(runs, f"distance{t}", _EPISODES), torch.zeros_like(action))
 
 
 def _episodes() -> Episodes:

@@ -4,6 +4,7 @@ same query budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
@@ -17,11 +18,8 @@ RECENT = 300
 """Scores that a budget remembers; also the steps over which it makes up for what was asked too much or too little."""
 
 
-class OpenGate(Protocol):
-    """A gate during one batch of episodes."""
-
-    def __call__(self, score: Tensor, luck: Tensor) -> Tensor:
-        """[runs, episodes] bool of the scores of one step [runs, episodes]; `luck` is uniform in (0, 1)."""
+OpenGate = Callable[[Tensor, Tensor], Tensor]
+"""A gate during one batch of episodes: [runs, episodes] bool of the scores of one step, and luck, uniform in (0, 1)."""
 
 
 class Gate(Protocol):
@@ -34,44 +32,29 @@ class Gate(Protocol):
         """Opens a batch of episodes."""
 
     def learn(self, scores: Tensor, episodes: Episodes) -> None:
-        """Takes in a batch of training episodes and their `scores` [runs, episodes, T]."""
+        """Takes in a batch of training episodes and their `scores` [runs, episodes, T]; nothing without memory."""
+        return
 
 
-class Threshold:
+class Threshold(Gate):
     """score > tau, a number for each run: set by hand, or found by `apil calibrate`."""
 
     def __init__(self, thresholds: Tensor) -> None:
         self.memory: Parameters = {}
         self._thresholds = thresholds.unsqueeze(-1)
 
-    def begin(self) -> Threshold:
-        """It remembers nothing."""
-        return self
-
-    def __call__(self, score: Tensor, luck: Tensor) -> Tensor:
-        """Deterministic: `luck` is not used."""
-        return score > self._thresholds
-
-    def learn(self, scores: Tensor, episodes: Episodes) -> None:
-        """Nothing to remember."""
+    def begin(self) -> OpenGate:
+        return lambda score, luck: score > self._thresholds
 
 
-class Sampled:
+class Sampled(Gate):
     """Asks with the score as its probability: APIL's query action."""
 
     def __init__(self) -> None:
         self.memory: Parameters = {}
 
-    def begin(self) -> Sampled:
-        """It remembers nothing."""
-        return self
-
-    def __call__(self, score: Tensor, luck: Tensor) -> Tensor:
-        """`luck` decides."""
-        return luck < score
-
-    def learn(self, scores: Tensor, episodes: Episodes) -> None:
-        """Nothing to remember."""
+    def begin(self) -> OpenGate:
+        return lambda score, luck: luck < score
 
 
 class Budget:
@@ -84,37 +67,27 @@ class Budget:
     trained agent is measured the threshold stays where training left it.
     """
 
-    def __init__(self, budgets: Tensor, *, make_up: bool = True) -> None:
-        """Without `make_up` the share is that of the quantile alone, r = b."""
+    def __init__(self, budgets: Tensor) -> None:
         runs = len(budgets)
         self._budgets = budgets.double()
-        self._make_up = make_up
         self._recent = torch.zeros(runs, RECENT)
         self._known = torch.zeros(runs, RECENT, dtype=torch.bool)
         self._counts = torch.zeros(runs, 2, dtype=torch.float64)
         self.memory: Parameters = {"recent": self._recent, "known": self._known, "counts": self._counts}
 
-    def due(self) -> Tensor:
-        """[runs] float64: r, the share of the next steps to ask on."""
-        if not self._make_up:
-            return self._budgets
-        fired, steps = self._counts.unbind(-1)
-        return (self._budgets + (self._budgets * steps - fired) / RECENT).clamp(0.0, 1.0)
-
     def begin(self) -> OpenGate:
         """The quantile is taken once for a batch."""
-        due = self.due()
+        fired, steps = self._counts.unbind(-1)
+        due = (self._budgets + (self._budgets * steps - fired) / RECENT).clamp(0.0, 1.0)
         known = self._known.sum(1)
         ordered = torch.where(self._known, self._recent, -torch.inf).sort(1, descending=True).values
         wanted = due * known
         place = wanted.floor().long()
         threshold = ordered.gather(1, place.clamp(max=RECENT - 1).unsqueeze(1))
         threshold = torch.where((place >= known).unsqueeze(1), -torch.inf, threshold)
-        above = (ordered > threshold).sum(1)
-        equal = (ordered == threshold).sum(1).clamp_min(1)
+        above, equal = (ordered > threshold).sum(1), (ordered == threshold).sum(1).clamp_min(1)
         share = ((wanted - above) / equal).unsqueeze(1)
-        unknown = (known == 0).unsqueeze(1)
-        chance = due.unsqueeze(1)
+        unknown, chance = (known == 0).unsqueeze(1), due.unsqueeze(1)
 
         def decide(score: Tensor, luck: Tensor) -> Tensor:
             asks = (score > threshold) | ((score == threshold) & (luck < share))
@@ -123,14 +96,17 @@ class Budget:
         return decide
 
     def learn(self, scores: Tensor, episodes: Episodes) -> None:
-        """Remembers the scores of live steps; of many, evenly spaced ones."""
-        stride = -(-scores[0].numel() // RECENT)
-        new, live = scores.flatten(1)[:, ::stride], episodes.live.flatten(1)[:, ::stride]
-        kept = new.shape[1]
-        for memory, value in ((self._recent, new), (self._known, live)):
-            memory.copy_(torch.cat([memory[:, kept:], value], 1))
+        """Remembers the scores, and which steps were live."""
+        remember(self._recent, scores.flatten(1))
+        remember(self._known, episodes.live.flatten(1))
         fired = episodes.answered | episodes.unanswered
         self._counts += torch.stack([fired.sum((1, 2)), episodes.live.sum((1, 2))], -1)
+
+
+def remember(recent: Tensor, new: Tensor) -> None:
+    """Moves `new` [..., n] in at the end of `recent` [..., size]; of many, evenly spaced ones."""
+    new = new[..., :: -(-new.shape[-1] // recent.shape[-1])]
+    recent.copy_(torch.cat([recent[..., new.shape[-1] :], new], -1))
 
 
 def gate_of(setup: QuerySetup) -> Threshold | Budget:

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from apil.nn import Parameters, initial_normal, initial_uniform, linear, mlp, mlp_parameters
-from apil.query.protocol import QuerySetup
+from apil.query.protocol import QueryLoss, QuerySetup
+from apil.query.scored import ScoreStep
 from apil.types import Belief, Episodes
 
 _TIME_SIZE = 16
 
 
-class NetworkSession(Protocol):
-    """A query network during one batch of episodes."""
-
-    def logits(self, belief: Belief) -> Tensor:
-        """[runs, episodes, 2] in the states of one step, *continue* and *query*."""
-
-
-class QueryNetwork(Protocol):
+def query_network(setup: QuerySetup, name: str) -> FeedForwardNetwork | RecurrentNetwork:
     """Two logits, *continue* and *query*. Its inputs carry no gradient: the query loss stays in the query policy."""
-
-    parameters: Parameters
-
-    def begin(self, episodes: int) -> NetworkSession:
-        """Opens a batch of `episodes` episodes of every run."""
-
-    def over_episodes(self, episodes: Episodes) -> Tensor:
-        """[runs, episodes, T, 2] logits at all steps at once."""
-
-
-def query_network(setup: QuerySetup, name: str) -> QueryNetwork:
-    """The network that `setup` asks for."""
     return RecurrentNetwork(setup, name) if setup.recurrent else FeedForwardNetwork(setup, name)
 
 
@@ -48,16 +31,12 @@ class FeedForwardNetwork:
         self.parameters: Parameters = mlp_parameters(setup.streams, name, (inputs, setup.hidden, 2))
         self.parameters["time"] = initial_normal(setup.streams, f"{name}.time", (setup.horizon + 1, _TIME_SIZE))
 
-    def begin(self, episodes: int) -> FeedForwardNetwork:
-        """It remembers nothing."""
-        return self
-
-    def logits(self, belief: Belief) -> Tensor:
-        """[runs, episodes, 2]"""
-        return mlp(self.parameters, _step_input(self.parameters["time"], belief))
+    def begin(self, episodes: int) -> Callable[[Belief], Tensor]:
+        """Opens a batch of `episodes` episodes of every run: [runs, episodes, 2] logits in the states of one step."""
+        return lambda belief: mlp(self.parameters, _step_input(self.parameters["time"], belief))
 
     def over_episodes(self, episodes: Episodes) -> Tensor:
-        """[runs, episodes, T, 2]"""
+        """[runs, episodes, T, 2] logits at all steps at once."""
         runs, batch, horizon = episodes.answered.shape
         inputs = _episode_input(self.parameters["time"], episodes, self.horizon)
         return mlp(self.parameters, inputs.view(runs, batch * horizon, -1)).view(runs, batch, horizon, 2)
@@ -77,14 +56,21 @@ class RecurrentNetwork:
         }
         self.parameters["time"] = initial_normal(setup.streams, f"{name}.time", (setup.horizon + 1, _TIME_SIZE))
 
-    def begin(self, episodes: int) -> RecurrentSession:
-        """Starts with an empty memory."""
-        runs = self.parameters["b"].shape[0]
-        empty = self.parameters["b"].new_zeros(runs, episodes, self.hidden)
-        return RecurrentSession(self, empty, empty)
+    def begin(self, episodes: int) -> Callable[[Belief], Tensor]:
+        """Starts with an empty memory; each step is remembered."""
+        own = self.parameters
+        memory = carried = own["b"].new_zeros(own["b"].shape[0], episodes, self.hidden)
+
+        def logits(belief: Belief) -> Tensor:
+            nonlocal memory, carried
+            driven = linear(_step_input(own["time"], belief), own["wx"], own["b"])
+            memory, carried = self._turn(driven, memory, carried)
+            return linear(memory, own["wo"], own["bo"])
+
+        return logits
 
     def over_episodes(self, episodes: Episodes) -> Tensor:
-        """[runs, episodes, T, 2]; the products with the inputs are taken for all steps at once."""
+        """The products with the inputs are taken for all steps at once."""
         runs, batch, horizon = episodes.answered.shape
         inputs = _episode_input(self.parameters["time"], episodes, self.horizon)
         driven = linear(inputs.view(runs, batch * horizon, -1), self.parameters["wx"], self.parameters["b"])
@@ -92,31 +78,17 @@ class RecurrentNetwork:
         memory = carried = driven.new_zeros(runs, batch, self.hidden)
         outputs = []
         for t in range(horizon):
-            memory, carried = self.turn(driven[:, :, t], memory, carried)
+            memory, carried = self._turn(driven[:, :, t], memory, carried)
             outputs.append(memory)
         hidden = torch.stack(outputs, dim=2).view(runs, batch * horizon, -1)
         return linear(hidden, self.parameters["wo"], self.parameters["bo"]).view(runs, batch, horizon, 2)
 
-    def turn(self, driven: Tensor, memory: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
+    def _turn(self, driven: Tensor, memory: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
         """One step of the LSTM: what the input drives [runs, episodes, 4 hidden], and the memory before it."""
         gates = torch.baddbmm(driven, memory, self.parameters["wh"])
         keep, write, show = gates[..., : 3 * self.hidden].sigmoid().chunk(3, -1)
         carried = keep * carried + write * gates[..., 3 * self.hidden :].tanh()
         return show * carried.tanh(), carried
-
-
-class RecurrentSession:
-    """The memory of an LSTM during one batch of episodes."""
-
-    def __init__(self, network: RecurrentNetwork, memory: Tensor, carried: Tensor) -> None:
-        self._network, self._memory, self._carried = network, memory, carried
-
-    def logits(self, belief: Belief) -> Tensor:
-        """[runs, episodes, 2]; remembers the step."""
-        parameters = self._network.parameters
-        driven = linear(_step_input(parameters["time"], belief), parameters["wx"], parameters["b"])
-        self._memory, self._carried = self._network.turn(driven, self._memory, self._carried)
-        return linear(self._memory, parameters["wo"], parameters["bo"])
 
 
 def _step_input(time: Tensor, belief: Belief) -> Tensor:
@@ -131,3 +103,22 @@ def _episode_input(time: Tensor, episodes: Episodes, horizon: int) -> Tensor:
     remaining = torch.arange(horizon, horizon - steps, -1)
     now = time[:, remaining].unsqueeze(1).expand(-1, batch, -1, -1)
     return torch.cat([episodes.state, episodes.mean, now], dim=-1)
+
+
+class NetworkScore(ABC):
+    """The probability of *query* by a network of its own, or what `of` makes of the belief and it."""
+
+    def __init__(self, setup: QuerySetup, name: str, of: Callable[[Belief, Tensor], Tensor] | None = None) -> None:
+        """The first weights depend on `name`."""
+        self._setup, self._network = setup, query_network(setup, name)
+        self._of = of or (lambda belief, probability: probability)
+        self.parameters = self._network.parameters
+        self.memory: Parameters = {}
+
+    def begin(self, episodes: int) -> ScoreStep:
+        logits = self._network.begin(episodes)
+        return lambda belief: self._of(belief, logits(belief).softmax(-1)[..., 1])
+
+    @abstractmethod
+    def loss(self, episodes: Episodes) -> QueryLoss:
+        """What the network learns by."""

@@ -7,11 +7,12 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.nn import Parameters, mlp, mlp_parameters
-from apil.query.doubt import disagreement
-from apil.query.gates import Budget, Threshold, gate_of
+from apil.query.errpred import discrepancy
+from apil.query.gates import Budget, Threshold, gate_of, remember
 from apil.query.network import query_network
-from apil.query.protocol import QueryLoss, QuerySetup
-from apil.query.safety import WARM, discrepancy
+from apil.query.protocol import QueryLoss, QuerySetup, over_steps
+from apil.query.rules import disagreement
+from apil.query.safety import WARM
 from apil.query.scored import ScoredPolicy, ScoreStep
 from apil.types import Answer, Belief, Episodes
 
@@ -43,8 +44,7 @@ class Distillation:
         """The same error, summed over answered steps, averaged over episodes."""
         runs, batch, horizon = episodes.answered.shape
         error = self._error(episodes.state.reshape(runs, batch * horizon, -1)).view(runs, batch, horizon)
-        loss = torch.where(episodes.answered, error, 0.0).sum((1, 2)) / batch
-        return QueryLoss(loss, episodes.answered.flatten(1).any(1))
+        return QueryLoss(over_steps(error, episodes.answered), episodes.answered.flatten(1).any(1))
 
 
 def rnd(setup: QuerySetup) -> ScoredPolicy:
@@ -73,7 +73,7 @@ class NoveltyOrRisk:
 
     def begin(self, episodes: int) -> ScoreStep:
         """Takes the order of recent states once for the batch."""
-        session = self._network.begin(episodes)
+        logits = self._network.begin(episodes)
         ordered = torch.where(self._known.unsqueeze(1), self._recent, torch.inf).sort(-1).values
         count = self._known.sum(1)[:, None, None].clamp_min(1)
         middle = ((count[:, 0] - 1) // 2).clamp_min(0)
@@ -81,22 +81,19 @@ class NoveltyOrRisk:
         self._seen = seen = []
 
         def score(belief: Belief) -> Tensor:
-            risk = 1.0 - session.logits(belief).softmax(-1)[..., 1]
+            risk = 1.0 - logits(belief).softmax(-1)[..., 1]
             seen.append(torch.stack([disagreement(belief), risk], 1))
-            ranks = torch.searchsorted(ordered, seen[-1]) / count
-            return ranks.amax(1)
+            return (torch.searchsorted(ordered, seen[-1]) / count).amax(1)
 
         return score
 
     def hands_back(self, belief: Belief, score: Tensor, answer: Answer) -> Tensor:
-        """Where the agent agrees with the teacher as much as on average and the risk is below its median."""
-        agrees = discrepancy(belief.mean, answer.action, self._box) < self._usual_discrepancy()
-        return agrees & (self._seen[-1][:, 1] < self._usual_risk)
-
-    def _usual_discrepancy(self) -> Tensor:
-        """[runs, 1]: the mean discrepancy of the last hundred batches or so."""
+        """Where the agent agrees with the teacher as much as on average of the last hundred batches or so and the risk
+        is below its median."""
         total, count = self._apart.unbind(-1)
-        return (total / count.clamp_min(1.0)).float().unsqueeze(-1)
+        usual = (total / count.clamp_min(1.0)).float().unsqueeze(-1)
+        agrees = discrepancy(belief.mean, answer.action, self._box) < usual
+        return agrees & (self._seen[-1][:, 1] < self._usual_risk)
 
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Squared error of Q against its Bellman target: 1 at a good end, 0 at a bad one, gamma Q(s') before it.
@@ -109,8 +106,7 @@ class NoveltyOrRisk:
         following = torch.cat([quality.detach()[..., 1:], torch.zeros_like(quality[..., :1])], -1)
         end = episodes.success.unsqueeze(-1).float()
         error = (quality - torch.where(goes_on, self._gamma * following, end)).square()
-        loss = torch.where(episodes.live, error, 0.0).sum((1, 2)) / episodes.live.shape[1]
-        return QueryLoss(loss, torch.ones(len(loss), dtype=torch.bool))
+        return QueryLoss(over_steps(error, episodes.live), torch.ones(len(error), dtype=torch.bool))
 
     def _remember(self, episodes: Episodes) -> None:
         """Keeps novelty and risk of the states where the agent had control, that of each switch included."""
@@ -120,13 +116,8 @@ class NoveltyOrRisk:
         if not self._seen:
             return
         taught_on = torch.cat([torch.zeros_like(answered[..., :1]), answered[..., 1:] & answered[..., :-1]], -1)
-        own = (episodes.live & ~taught_on).flatten(1)
-        values = torch.stack(self._seen, -1).flatten(2)
-        stride = -(-own.shape[1] // _RECENT)
-        own, values = own[:, ::stride], values[:, :, ::stride]
-        kept = own.shape[1]
-        self._known.copy_(torch.cat([self._known[:, kept:], own], 1))
-        self._recent.copy_(torch.cat([self._recent[:, :, kept:], values], 2))
+        remember(self._known, (episodes.live & ~taught_on).flatten(1))
+        remember(self._recent, torch.stack(self._seen, -1).flatten(2))
 
 
 def thriftydagger(setup: QuerySetup, *, gamma: float = 0.9999, warm: int = WARM) -> ScoredPolicy:

@@ -6,11 +6,10 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.nn import Parameters
 from apil.query.gates import Budget, Sampled
-from apil.query.network import query_network
-from apil.query.protocol import QueryLoss, QuerySetup
-from apil.query.scored import ScoredPolicy, ScoreStep
+from apil.query.network import NetworkScore
+from apil.query.protocol import QueryLoss, QuerySetup, over_steps
+from apil.query.scored import ScoredPolicy
 from apil.types import Episodes
 
 
@@ -54,8 +53,7 @@ def reference_queries(
         raise ApilError(f"sigma is {sigma:g}: progress needs a factor above 1.")
     if not epsilon >= 0:
         raise ApilError(f"epsilon is {epsilon:g}: a distance is not negative, use 0 or more.")
-    if valid is not None:
-        answered = answered & valid
+    answered = answered if valid is None else answered & valid
     end_known = torch.ones_like(final_distance, dtype=torch.bool)
     if missing:
         answered = answered & ~distance.isnan()
@@ -80,25 +78,17 @@ def apil(setup: QuerySetup) -> ScoredPolicy:
     return ScoredPolicy(ProgressPrediction(setup), Sampled() if setup.budgets is None else Budget(setup.budgets))
 
 
-class ProgressPrediction:
+class ProgressPrediction(NetworkScore):
     """Imitates the combined query teacher of the paper: *query* where there was no progress, else *continue*.
 
     The score is the probability of *query*; its loss is taken at every step, answered or not.
     """
 
     def __init__(self, setup: QuerySetup) -> None:
-        self._network = query_network(setup, "apil")
-        self.parameters = self._network.parameters
-        self._setup = setup
-        self.memory: Parameters = {}
+        super().__init__(setup, "apil")
         if setup.gap == "estimate":
             runs = len(setup.streams.seeds)
             self.memory = {name: torch.zeros(runs, dtype=torch.float64) for name in ("followed", "distance")}
-
-    def begin(self, episodes: int) -> ScoreStep:
-        """The probability of *query*."""
-        session = self._network.begin(episodes)
-        return lambda belief: session.logits(belief).softmax(-1)[..., 1]
 
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Negative log-likelihood of the reference query actions, summed over steps, averaged over episodes.
@@ -119,15 +109,11 @@ class ProgressPrediction:
         ).view(runs, batch, horizon)
         logits = self._network.over_episodes(episodes)
         likelihood = logits.log_softmax(-1).gather(-1, reference.long().unsqueeze(-1)).squeeze(-1)
-        loss = -torch.where(episodes.live, likelihood, 0.0).sum((1, 2)) / batch
         with torch.no_grad():
             steps = episodes.live.sum((1, 2))
             wasted = torch.where(episodes.live & ~reference, logits.softmax(-1)[..., 1], 0.0)
-            logs = {
-                "query_on_progress": wasted.sum((1, 2)) / steps,
-                "no_progress": reference.sum((1, 2)) / steps,
-            }
-        return QueryLoss(loss, torch.ones(runs, dtype=torch.bool), logs)
+            logs = {"query_on_progress": wasted.sum((1, 2)) / steps, "no_progress": reference.sum((1, 2)) / steps}
+        return QueryLoss(-over_steps(likelihood, episodes.live), torch.ones(runs, dtype=torch.bool), logs)
 
     def _gap(self, episodes: Episodes) -> Tensor:
         """[runs] d*_T: the number that was set, or the mean final distance of all episodes so far in which the teachers

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
-from apil.errors import ApilError
 from apil.nn import Parameters
 from apil.rng import Streams
 from apil.types import ActionBox, Answer, Belief, Episodes
@@ -90,10 +90,6 @@ class QueryPolicy(Protocol):
         """
 
 
-def require_discrete(setup: QuerySetup, rule: str) -> None:
-    """Refuses a rule that reads probabilities of actions where there are none."""
-    if setup.box is not None:
-        raise ApilError(
-            f"'{rule}' reads action probabilities, and this task's actions are continuous: use variance, rnd, modlun "
-            "or another rule that the guide to query rules marks for both."
-        )
+def over_steps(values: Tensor, steps: Tensor) -> Tensor:
+    """[runs]: `values` [runs, episodes, T] summed over the `steps` that count, averaged over episodes."""
+    return torch.where(steps, values, 0.0).sum((1, 2)) / steps.shape[1]

@@ -1,15 +1,17 @@
-"""The paper's rules that learn nothing, and the baselines: a coin, a clock, and a part of the uncertainty as score."""
+"""Rules that learn nothing: the baselines, the paper's with a part of the uncertainty as score, and the field's."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from apil.errors import ApilError
 from apil.nn import Parameters
-from apil.query.gates import gate_of
+from apil.query.gates import Sampled
 from apil.query.protocol import QueryLoss, QuerySetup
-from apil.query.scored import Formula, ScoredPolicy
+from apil.query.scored import Formula, ScoredPolicy, ScoreStep, scored
 from apil.types import Belief, Episodes
 
 
@@ -23,7 +25,6 @@ class Coin:
         self._probability = probability.unsqueeze(-1)
 
     def begin(self, episodes: int) -> Coin:
-        """It remembers nothing."""
         return self
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
@@ -31,30 +32,6 @@ class Coin:
         return luck < self._probability
 
     def loss(self, episodes: Episodes) -> QueryLoss | None:
-        """Nothing to learn."""
-        return None
-
-
-class Every:
-    """Asks at every k-th step of an episode, the first one included."""
-
-    executes_answer = True
-
-    def __init__(self, horizon: int, k: int) -> None:
-        self.parameters: Parameters = {}
-        self.memory: Parameters = {}
-        self._horizon, self._k = horizon, k
-
-    def begin(self, episodes: int) -> Every:
-        """It remembers nothing."""
-        return self
-
-    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
-        """t mod k = 0, the same for all episodes."""
-        return torch.full(luck.shape, (self._horizon - belief.remaining) % self._k == 0)
-
-    def loss(self, episodes: Episodes) -> QueryLoss | None:
-        """Nothing to learn."""
         return None
 
 
@@ -63,21 +40,27 @@ def bc(setup: QuerySetup) -> Coin:
     return Coin(torch.ones_like(setup.thresholds))
 
 
+always = bc
+
+
 def dagger(setup: QuerySetup) -> Coin:
     """DAGGER: asks always, executes its own action."""
     return Coin(torch.ones_like(setup.thresholds), executes_answer=False)
 
 
 def never(setup: QuerySetup) -> Coin:
-    """Never asks."""
     return Coin(torch.zeros_like(setup.thresholds))
 
 
-def every(setup: QuerySetup, *, k: int = 10) -> Every:
+def every(setup: QuerySetup, *, k: int = 10) -> ScoredPolicy:
     """Asks at the steps 0, k, 2k, ... of an episode."""
     if not (isinstance(k, int) and k >= 1):
         raise ApilError(f"k of the query policy 'every' is {k}: give a whole number of steps from 1 up.")
-    return Every(setup.horizon, k)
+
+    def due(belief: Belief) -> Tensor:
+        return torch.full(belief.mean.shape[:2], float((setup.horizon - belief.remaining) % k == 0))
+
+    return ScoredPolicy(Formula(due), Sampled())
 
 
 def random(setup: QuerySetup) -> Coin:
@@ -85,24 +68,59 @@ def random(setup: QuerySetup) -> Coin:
     return Coin(setup.thresholds if setup.budgets is None else setup.budgets)
 
 
-def intrun(setup: QuerySetup) -> ScoredPolicy:
-    """INTRUN of the paper: the intrinsic uncertainty, in bits."""
-    return ScoredPolicy(Formula(lambda belief: belief.uncertainty.intrinsic), gate_of(setup))
+intrun = scored(lambda belief: belief.uncertainty.intrinsic)
+"""INTRUN of the paper: the intrinsic uncertainty, in bits."""
+extrun = scored(lambda belief: belief.uncertainty.extrinsic)
+"""EXTRUN of the paper: the extrinsic uncertainty, in bits."""
+behvun = scored(lambda belief: belief.uncertainty.behavioral)
+"""BEHVUN of the paper: the behavioural uncertainty, in bits."""
+modlun = scored(lambda belief: belief.uncertainty.model)
+"""MODLUN, which is BALD (Houlsby et al. 2011): the mutual information of action and model, in bits.
+
+u = H[mean_w pi_w(. | s)] - mean_w H[pi_w(. | s)]
+"""
 
 
-def extrun(setup: QuerySetup) -> ScoredPolicy:
-    """EXTRUN of the paper: the extrinsic uncertainty, in bits."""
-    return ScoredPolicy(Formula(lambda belief: belief.uncertainty.extrinsic), gate_of(setup))
+# Formulas of active learning: scores of the mean policy and of the ensemble of models. p is the mean policy in s.
 
 
-def behvun(setup: QuerySetup) -> ScoredPolicy:
-    """BEHVUN of the paper: the behavioural uncertainty, in bits."""
-    return ScoredPolicy(Formula(lambda belief: belief.uncertainty.behavioral), gate_of(setup))
+def _of_probabilities(name: str, formula: ScoreStep) -> Callable[[QuerySetup], ScoredPolicy]:
+    """A factory that refuses continuous actions: they have no probabilities."""
+
+    def factory(setup: QuerySetup) -> ScoredPolicy:
+        if setup.box is not None:
+            raise ApilError(
+                f"'{name}' reads action probabilities, and this task's actions are continuous: use variance, rnd, "
+                "modlun or another rule that the guide to query rules marks for both."
+            )
+        return scored(formula)(setup)
+
+    return factory
 
 
-def modlun(setup: QuerySetup) -> ScoredPolicy:
-    """MODLUN, which is BALD (Houlsby et al. 2011): the mutual information of action and model, in bits.
+def _closeness(belief: Belief) -> Tensor:
+    first, second = torch.topk(belief.mean, 2).values.unbind(-1)
+    return 1.0 - (first - second)
 
-    u = H[mean_w pi_w(. | s)] - mean_w H[pi_w(. | s)]
-    """
-    return ScoredPolicy(Formula(lambda belief: belief.uncertainty.model), gate_of(setup))
+
+def disagreement(belief: Belief) -> Tensor:
+    """[runs, episodes]: the trace of the covariance of the models' mean policies (or mean actions)."""
+    if belief.of_model is None:
+        raise ApilError(
+            "The model of this task does not tell its ensemble apart (Belief.of_model is None): use modlun, or a "
+            "rule that needs no ensemble."
+        )
+    return belief.of_model.var(2, correction=0).sum(-1)
+
+
+least_confidence = _of_probabilities("least-confidence", lambda belief: 1.0 - belief.mean.amax(-1))
+"""u = 1 - max_a p(a): least confidence (Lewis and Gale 1994; Chernova and Veloso 2009 ask by it)."""
+margin = _of_probabilities("margin", _closeness)
+"""u = 1 - (p1 - p2): how near the second most probable action is to the first (Scheffer et al. 2001)."""
+entropy = _of_probabilities("entropy", lambda belief: belief.uncertainty.total)
+"""u = -sum_a p(a) log2 p(a), bits: the total uncertainty (Shannon; as a query rule, Dagan and Engelson 1995)."""
+variance = scored(disagreement)
+"""u = sum_a Var_w[pi_w(a | s)]: how much the models of the ensemble disagree (query by committee, Seung 1992).
+
+The trace of their covariance; population variance over the N2 dropout models.
+"""

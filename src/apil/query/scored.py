@@ -42,22 +42,15 @@ class Formula:
         self._formula = formula
 
     def begin(self, episodes: int) -> ScoreStep:
-        """It remembers nothing."""
         return self._formula
 
     def loss(self, episodes: Episodes) -> QueryLoss | None:
-        """Nothing to learn."""
         return None
 
 
-class HandBack(Protocol):
-    """When a teacher who was asked gives control back. Without one it is at once: each question is one step."""
-
-    def __call__(self, belief: Belief, score: Tensor, answer: Answer) -> Tensor:
-        """[runs, episodes] bool: true where the teacher gives control back after this step.
-
-        Read only where it has control and answered; a teacher that does not answer has none.
-        """
+HandBack = Callable[[Belief, Tensor, Answer], Tensor]
+"""Belief, score and answer of a step -> [runs, episodes] bool: true where a teacher who was asked gives control back
+after it. Read only where it has control and answered. Without one it is at once: each question is one step."""
 
 
 class ScoredPolicy:
@@ -66,13 +59,7 @@ class ScoredPolicy:
     executes_answer = True
 
     def __init__(
-        self,
-        score: Score,
-        gate: Gate,
-        hand_back: HandBack | None = None,
-        *,
-        warm: int = 0,
-        runs: int = 1,
+        self, score: Score, gate: Gate, hand_back: HandBack | None = None, *, warm: int = 0, runs: int = 1
     ) -> None:
         """`warm` batches of training begin with asking at every step, for scores that need answers to be any good."""
         self.parameters = score.parameters
@@ -109,7 +96,6 @@ class ScoredSession:
         """Each [runs, episodes]."""
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
-        """The decisions in the states of one step."""
         score = self._step(belief)
         if score.shape != luck.shape:
             raise ApilError(

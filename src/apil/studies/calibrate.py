@@ -195,7 +195,6 @@ def _rates_of(config: RunSettings) -> dict[str, float]:
 
 
 def _rate(rows: Sequence[Mapping[str, float]]) -> float:
-    """The share of the steps at which a question was asked."""
     return float(sum(row["query_rate"] * row["steps"] for row in rows) / sum(row["steps"] for row in rows))
 
 

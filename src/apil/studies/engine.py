@@ -63,7 +63,6 @@ class Standing:
     """Those of `finished` and `trained` that were made by other code or versions than these."""
 
     def lines(self, cells: Sequence[Cell], runs: Path) -> Iterator[str]:
-        """How it stands, for the user."""
         new = len(self.todo) - len(self.trained + self.begun + self.anew)
         yield (
             f"{len(cells)} runs in {runs}: {len(self.finished)} finished before and kept, {len(self.trained)} trained "
@@ -105,14 +104,21 @@ def _whole(folder: Path, config: RunSettings) -> bool:
 def _vouched(folder: Path, config: RunSettings) -> bool:
     """Whether the run was finished and its records are as they were then. Its weights may be gone."""
     try:
-        sums = read_json(folder / FINISHED)["sha256"]
-        return _has_config(folder, config) and sums == _checksums(folder)
-    except (ApilError, TypeError, KeyError, OSError):
+        return _read(folder / FINISHED).get("sha256") == _checksums(folder) and _has_config(folder, config)
+    except OSError:
         return False
 
 
+def _read(path: Path) -> dict[str, Any]:
+    """A record of a run; empty where it cannot be read."""
+    try:
+        found = read_json(path)
+    except ApilError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def _checksums(folder: Path) -> dict[str, str]:
-    """Of the records of a run."""
     looks = sorted(path.name for path in folder.glob("look-*.json"))
     names = ["config.json", "metrics.jsonl", "evaluation.json", *looks]
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
@@ -126,11 +132,8 @@ def _has_config(folder: Path, config: RunSettings) -> bool:
 
 
 def _evaluated(folder: Path, episodes: int) -> bool:
-    try:
-        evaluation = read_json(folder / "evaluation.json")
-        return evaluation["asked_for"] == episodes and {"success_alone", "teacher_model"} <= set(evaluation)
-    except (ApilError, TypeError, KeyError):
-        return False
+    evaluation = _read(folder / "evaluation.json")
+    return evaluation.get("asked_for") == episodes and {"success_alone", "teacher_model"} <= set(evaluation)
 
 
 def _can_go_on(folder: Path, config: RunSettings) -> bool:
@@ -139,10 +142,7 @@ def _can_go_on(folder: Path, config: RunSettings) -> bool:
 
 
 def _other_software(folder: Path) -> bool:
-    try:
-        return bool(changed_software(read_json(folder / "environment.json"), environment()))
-    except ApilError:
-        return True
+    return bool(changed_software(_read(folder / "environment.json"), environment()))
 
 
 def save_due(iterations: int, since: float, took: float) -> bool:
@@ -192,7 +192,6 @@ def _run_stack(
 
 
 def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progress) -> None:
-    """Trains runs to their end and evaluates them."""
     done = 0
 
     def trained(iterations: int) -> None:

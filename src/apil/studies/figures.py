@@ -126,12 +126,8 @@ def panel_each(names: Sequence[str], height: float, x: str, y: str, below: float
     return figure, panels[: len(names)]
 
 
-def _band(panel: Axes, curves: Curves, quantity: str, label: str, style: Style) -> None:
-    """A mean line with its band; nothing when there are no entries."""
-    _line(panel, *curves.over_training(quantity), label, style)
-
-
 def _line(panel: Axes, x: Floats, values: Floats, label: str, style: Style, shade: float = 0.16) -> None:
+    """A mean line with its band, of values [seeds, points]; nothing when there are none."""
     if not np.isfinite(values).any():
         return
     found = bands(values)
@@ -187,7 +183,8 @@ def draw_uncertainty(study: StudyRecords) -> Figure | None:
         for panel, trainer in zip(axes[row], trainers, strict=True):
             for teacher in teachers:
                 style = styled(teacher, _TEACHER_STYLES, teachers)
-                _band(panel, study.metrics.where(teacher=teacher, query=trainer), quantity, teacher, style)
+                curves = study.metrics.where(teacher=teacher, query=trainer)
+                _line(panel, *curves.over_training(quantity), teacher, style)
         _mark_expectations(axes[row], study, teachers, quantity)
     for panel, trainer in zip(axes[0], trainers, strict=True):
         panel.set_title(f"trained by {trainer}")
@@ -207,15 +204,13 @@ def _mark_expectations(panels: Sequence[Axes], study: StudyRecords, teachers: Se
     values = {name: float(value) for name, value in known.items() if isinstance(value, float | int)}
     top = max(panel.get_ylim()[1] for panel in panels)
     far = {name: value for name, value in values.items() if value > _FAR * top}
+    near = [name for name in values if name not in far]
     for panel in panels:
-        taken: list[float] = []
-        for name in teachers:
-            if name in values and name not in far:
-                beside = sum(abs(values[name] - other) < 0.05 * top for other in taken)
-                taken.append(values[name])
-                look = {"marker": "<", "ms": 5, "color": styled(name, _TEACHER_STYLES, teachers)["color"]}
-                place = panel.get_yaxis_transform()
-                panel.plot([1.0 + 0.035 * beside], [values[name]], transform=place, clip_on=False, **look)
+        for rank, name in enumerate(near):
+            beside = sum(abs(values[name] - values[other]) < 0.05 * top for other in near[:rank])
+            look = {"marker": "<", "ms": 5, "color": styled(name, _TEACHER_STYLES, teachers)["color"]}
+            place = panel.get_yaxis_transform()
+            panel.plot([1.0 + 0.035 * beside], [values[name]], transform=place, clip_on=False, **look)
         if far:
             text = ", ".join(f"{name} {value:.2f}" for name, value in far.items())
             panel.annotate(f"perfect copy: {text}", (0.03, 0.9), xycoords="axes fraction", fontsize=7, color="#444444")
@@ -230,7 +225,8 @@ def draw_query_rate(study: StudyRecords) -> Figure | None:
     for panel, teacher in zip(panels, teachers, strict=True):
         for query in queries:
             style = styled(query, QUERY_STYLES, queries)
-            _band(panel, study.metrics.where(teacher=teacher, query=query), "query_rate", query, style)
+            curves = study.metrics.where(teacher=teacher, query=query)
+            _line(panel, *curves.over_training("query_rate"), query, style)
         panel.set_ylim(-0.03, 1.05)
     legend(figure, 5)
     return figure
@@ -241,19 +237,19 @@ _SAMPLE_COLOURS = ("#f0b429", "#f08a24", "#dd5a3a", "#b83b6b", "#6a1b6e", "#2d0b
 
 def draw_model_samples(study: StudyRecords) -> Figure | None:
     """Model uncertainty over training, a line for each number of identity samples, on two scales."""
-    if study.samples is None:
-        return None
     counts = sorted(study.samples.names("samples"), key=lambda name: int(name) if name.isdigit() else 10**9)
+    if not counts:
+        return None
     figure, axes = _panels(1, 2, 2.7, beside=0.55, sharex=True)
     for panel in axes[0]:
         for rank, count in enumerate(counts):
             colour = _SAMPLE_COLOURS[min(rank, len(_SAMPLE_COLOURS) - 1)]
             style = _style(colour, width=1.8) if count.isdigit() else _style("#0072b2", "dashed", 2.4)
             label = {"1": "1 sample", "exact": "exact sum"}.get(count, f"{count} samples")
-            _band(panel, study.samples.where(samples=count), "model", label, style)
+            _line(panel, *study.samples.where(samples=count).over_training("model"), label, style)
         panel.set_xlabel("training iteration")
     axes[0][0].set_title("linear scale")
-    _set_log_scale(axes[0][1], study.samples.numbers["model"])
+    _set_log_scale(axes[0][1], study.samples.columns["model"])
     axes[0][0].set_ylabel("model uncertainty (bits)")
     legend(figure, 3)
     return figure
@@ -274,7 +270,6 @@ _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def _power_of_ten(value: float, _: object) -> str:
-    """A number at a tick of a logarithmic axis."""
     return "10" + str(round(math.log10(value))).translate(_RAISED) if value > 0 else "0"
 
 
@@ -371,15 +366,15 @@ def _scatter_personas(panel: Axes, runs: Sequence[tuple[TeacherModel, Floats]]) 
 
 def draw_query_objective(study: StudyRecords) -> Figure | None:
     """The two terms of the query objective of APIL over training, a panel for each teacher."""
-    if study.objective is None:
-        return None
     teachers = study.objective.names("teacher")
+    if not teachers:
+        return None
     figure, panels = panel_each(teachers, 1.95, "training iteration", "probability")
     for panel, teacher in zip(panels, teachers, strict=True):
         curves = study.objective.where(teacher=teacher)
         asks, none = _style("#0072b2", width=2.0), _style("#d55e00", "dashed", 2.0)
-        _band(panel, curves, "query_on_progress", "asks although it makes progress", asks)
-        _band(panel, curves, "no_progress", "makes no progress", none)
+        _line(panel, *curves.over_training("query_on_progress"), "asks although it makes progress", asks)
+        _line(panel, *curves.over_training("no_progress"), "makes no progress", none)
         panel.set_ylim(-0.03, 1.05)
     legend(figure, 2)
     return figure

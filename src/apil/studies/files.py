@@ -144,7 +144,6 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def own_plan(study: StudyFile, task: TaskEntry, calibration: Calibration, source: Path) -> list[Cell]:
-    """All runs of one task of a study."""
     with _naming(source):
         shared = {**task.options, **study.settings}
         rules = [rule.query for rule in study.rules]
@@ -159,7 +158,6 @@ def own_plan(study: StudyFile, task: TaskEntry, calibration: Calibration, source
 
 
 def _gated(base: RunSettings, rule: Rule, calibration: Calibration) -> RunSettings:
-    """The settings of the runs of a rule."""
     threshold = rule.threshold
     if threshold is None and rule.budget is None:
         threshold = threshold_of(calibration, base.task.name, rule.query)

@@ -97,13 +97,8 @@ def _figures(study: StudyFile, ours: Sequence[Spent], against: Sequence[Spent], 
         "cost": {name: interval([run.cost[name] for run in ours]) for name in members},
         "total_cost": interval([cost for cost in costs if cost is not None]) if members else None,
         "runs": [
-            {
-                "seed": run.seed,
-                "area": area if np.isfinite(area) else None,
-                "success_alone": run.success_alone,
-                "cost": cost,
-            }
-            for run, area, cost in zip(ours, areas, costs, strict=True)
+            {"seed": run.seed, "area": area if np.isfinite(area) else None, "success_alone": own, "cost": cost}
+            for run, area, own, cost in zip(ours, areas, alone, costs, strict=True)
         ],
     }
 
@@ -125,31 +120,22 @@ def write_comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]
 
 def _comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Each rule over all tasks and teachers; `of_tasks` has what `write_task` returned, by label."""
-    strata = [(task, teacher) for task in of_tasks for teacher in study.teachers]
 
     def values(query: str, figure: str) -> list[list[float]]:
-        found = {
-            (task, entry["teacher"]): [run[figure] for run in entry["runs"]]
-            for task, records in of_tasks.items()
-            for entry in records["entries"]
-            if entry["query"] == query
-        }
-        return [found[stratum] for stratum in strata]
+        entries = (entry for found in of_tasks.values() for entry in found["entries"] if entry["query"] == query)
+        return [[run[figure] for run in entry["runs"]] for entry in entries]
 
     rules = []
     for query in (rule.label for rule in study.rules):
-        ours = {figure: values(query, figure) for figure in _COMPARED}
-        middle = {figure: to_json(statistics.stratified_estimate(ours[figure])) for figure in _COMPARED}
-        better = {
-            figure: to_json(statistics.improvement(ours[figure], values(study.baseline, figure)))
-            for figure in _COMPARED
-        }
+        pairs = {figure: (values(query, figure), values(study.baseline, figure)) for figure in _COMPARED}
+        middle = {figure: to_json(statistics.stratified_estimate(ours)) for figure, (ours, _) in pairs.items()}
+        better = {figure: to_json(statistics.improvement(*pair)) for figure, pair in pairs.items()}
         rules.append({"query": query, "iqm": middle, "improvement": better})
-    return {"baseline": study.baseline, "strata": [list(stratum) for stratum in strata], "rules": rules}
+    strata = [[task, teacher] for task in of_tasks for teacher in study.teachers]
+    return {"baseline": study.baseline, "strata": strata, "rules": rules}
 
 
 def _comparison_table(study: StudyFile, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
-    """Each rule over all tasks and teachers, beside the baseline."""
     header = ("rule", "success alone", "area under success", f"better than {study.baseline}: success alone", "area")
     rows = []
     for rule in found["rules"]:

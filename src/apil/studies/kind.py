@@ -97,7 +97,6 @@ class PlainStudy(StudyKind):
     """Query policies; the paper's, two baselines and every policy from outside apil if not given."""
 
     def queries(self) -> tuple[str, ...]:
-        """Those compared."""
         return self.compared or study_policies()
 
 

@@ -33,5 +33,4 @@ _TEMPLATES.filters["apart"] = _apart
 
 
 def page(template: str, **values: Any) -> str:
-    """The page of a template in `templates`."""
     return _TEMPLATES.get_template(f"{template}.html.jinja").render(**values)

@@ -26,7 +26,8 @@ TEACHERS = ("detm", "rand", "tworand", "twodifdetm")
 QUERIES = ("bc", "dagger", "intrun", "extrun", "behvun", "modlun", "errpred", "apil", "random", "never")
 """The query policies, in the order in which every table and figure shows them."""
 
-_METRICS = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total", "answers")
+METRICS = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total", "answers")
+"""Columns of figures in `metrics.csv`."""
 _OBJECTIVE = ("query_on_progress", "no_progress")
 
 Kind = TypeVar("Kind")
@@ -39,31 +40,24 @@ Array = Annotated[Floats, PlainValidator(lambda value: np.asarray(value, dtype=n
 class Curves:
     """Figures logged over training, one entry a run and logged iteration."""
 
-    labels: Mapping[str, NDArray[np.str_]]
-    """What an entry belongs to, each [entries]: teacher, query and the like."""
-    numbers: Mapping[str, Floats]
-    """Each [entries]: seed, iteration and the logged figures."""
+    columns: Mapping[str, NDArray[Any]]
+    """Each [entries]: teacher, query and other labels; as numbers seed, iteration and the logged figures."""
 
     def names(self, label: str) -> list[str]:
         """The values that a label takes, in the order of tables and figures."""
-        return in_order(self.labels[label].tolist())
+        return in_order(self.columns[label].tolist())
 
     def where(self, **wanted: str) -> Curves:
         """The entries whose labels have the wanted values."""
-        keep = np.ones(len(self.numbers["seed"]), dtype=bool)
-        for label, value in wanted.items():
-            keep &= self.labels[label] == value
-        return Curves(
-            {name: column[keep] for name, column in self.labels.items()},
-            {name: column[keep] for name, column in self.numbers.items()},
-        )
+        keep = np.logical_and.reduce([self.columns[label] == value for label, value in wanted.items()])
+        return Curves({name: column[keep] for name, column in self.columns.items()})
 
     def over_training(self, figure: str) -> tuple[Floats, Floats]:
         """Iterations [points] and the figure [seeds, points]; NaN where a run has no entry."""
-        iterations, point = np.unique(self.numbers["iteration"], return_inverse=True)
-        seeds, run = np.unique(self.numbers["seed"], return_inverse=True)
+        iterations, point = np.unique(self.columns["iteration"], return_inverse=True)
+        seeds, run = np.unique(self.columns["seed"], return_inverse=True)
         values = np.full((len(seeds), len(iterations)), np.nan)
-        values[run, point] = self.numbers[figure]
+        values[run, point] = self.columns[figure]
         return iterations, values
 
 
@@ -195,10 +189,10 @@ class StudyRecords:
     """How the expectation over teacher identities was computed."""
     cells: tuple[CellResult, ...]
     metrics: Curves
-    samples: Curves | None
-    """Runs that differ only in the number of identity samples; label `samples`."""
-    objective: Curves | None
-    """The two terms of the query objective of `apil`."""
+    samples: Curves
+    """Runs that differ only in the number of identity samples, label `samples`; there may be none."""
+    objective: Curves
+    """The two terms of the query objective of `apil`; there may be none."""
     expectations: Mapping[str, Mapping[str, float]]
     """Intrinsic and extrinsic uncertainty of a perfect copy, by teacher, bits."""
     estimates: Mapping[str, Mapping[str, float]]
@@ -285,9 +279,9 @@ def _study(folder: Path, extras: Extras | None) -> StudyRecords:
         expectation=str(summary["expectation"]),
         unit=str(summary.get("unit", "bits")),
         cells=_parsed(tuple[CellResult, ...], [_with_figures(entry) for entry in summary["cells"]]),
-        metrics=_curves(folder / "metrics.csv", ("teacher", "query"), _METRICS),
-        samples=_optional_curves(folder / "samples.csv", ("teacher", "query", "samples"), _METRICS),
-        objective=_optional_curves(folder / "query_objective.csv", ("teacher", "query"), _OBJECTIVE),
+        metrics=_curves(folder / "metrics.csv", ("teacher", "query"), METRICS),
+        samples=_curves(folder / "samples.csv", ("teacher", "query", "samples"), METRICS),
+        objective=_curves(folder / "query_objective.csv", ("teacher", "query"), _OBJECTIVE),
         expectations={entry["teacher"]: entry for entry in about_teachers.get("expectations", [])},
         estimates={entry["teacher"]: entry for entry in about_teachers.get("estimates", [])},
         command=str(made.get("command", "")),
@@ -333,26 +327,19 @@ def _cleaned(data: Any) -> Any:
     return printable(data) if isinstance(data, str) else data
 
 
-def _optional_curves(path: Path, labels: Sequence[str], figures: Sequence[str]) -> Curves | None:
-    """The curves, or None when the file is absent or has no rows."""
-    if not path.is_file():
-        return None
-    curves = _curves(path, labels, figures)
-    return curves if curves.numbers["seed"].size else None
-
-
 def _curves(path: Path, labels: Sequence[str], figures: Sequence[str]) -> Curves:
+    """Without entries when the file is absent."""
     numbers = ("seed", "iteration", *figures)
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        missing = sorted({*labels, *numbers} - set(reader.fieldnames or ()))
-        if missing:
-            raise ApilError(f"'{path}' lacks the columns {', '.join(missing)}. Run the study again.")
-        rows = list(reader)
+    rows = []
+    if path.is_file():
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            missing = sorted({*labels, *numbers} - set(reader.fieldnames or ()))
+            if missing:
+                raise ApilError(f"'{path}' lacks the columns {', '.join(missing)}. Run the study again.")
+            rows = list(reader)
     try:
-        return Curves(
-            {name: np.array([printable(row[name]) for row in rows], dtype=np.str_) for name in labels},
-            {name: np.array([float(row[name]) for row in rows], dtype=np.float64) for name in numbers},
-        )
+        texts = {name: np.array([printable(row[name]) for row in rows], dtype=np.str_) for name in labels}
+        return Curves({**texts, **{name: np.array([float(row[name]) for row in rows]) for name in numbers}})
     except (TypeError, ValueError) as error:
         raise ApilError(f"'{path}' has an entry that is not a number: {error}. Run the study again.") from error

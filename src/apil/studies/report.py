@@ -16,8 +16,8 @@ from apil.studies.records import StudyRecords, in_order, read_study
 from apil.studies.tables import Table, all_tables, compared_note, comparison_block, setting
 from apil.studies.workers import worker_pool
 
-Rendered = Mapping[str, Mapping[str, bytes]]
-"""By figure name, then by file ending."""
+Drawn = Sequence[tuple[Plate, Mapping[str, bytes]]]
+"""Figures, each with its pictures by file ending."""
 
 
 def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -> list[Path]:
@@ -31,9 +31,9 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
     tables = [*extras.tables(study), *all_tables(study)]
     figures = _render_all(plates, study, workers)
     contents = {f"{table.name}.md": table.markdown().encode() for table in tables}
-    for name, formats in figures.items():
-        contents |= {f"{name}.{ending}": data for ending, data in formats.items()}
-    contents["report.html"] = _page(folder, study, extras, tables, [(plate, figures[plate.name]) for plate in plates])
+    for plate, formats in figures:
+        contents |= {f"{plate.name}.{ending}": data for ending, data in formats.items()}
+    contents["report.html"] = _page(folder, study, extras, tables, figures)
     for name, data in contents.items():
         write_bytes(folder / name, data)
     for plate in (*PLATES, *OWN_PLATES, *plates):
@@ -43,24 +43,17 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
     return [folder / name for name in contents]
 
 
-def _render_all(plates: Sequence[Plate], study: StudyRecords, workers: int) -> Rendered:
+def _render_all(plates: Sequence[Plate], study: StudyRecords, workers: int) -> Drawn:
     """Drawing takes longest: other processes begin with the first figures, this one with the last."""
     if workers == 1:
-        return {plate.name: render(plate, study) for plate in plates}
+        return [(plate, render(plate, study)) for plate in plates]
     with worker_pool(workers - 1) as pool:
-        elsewhere = {plate.name: pool.submit(render, plate, study) for plate in plates}
-        here = {p.name: render(p, study) for p in reversed(plates) if elsewhere[p.name].cancel()}
-        return {name: here[name] if name in here else drawn.result() for name, drawn in elsewhere.items()}
+        elsewhere = [(plate, pool.submit(render, plate, study)) for plate in plates]
+        here = {plate.name: render(plate, study) for plate, drawn in reversed(elsewhere) if drawn.cancel()}
+        return [(plate, here[plate.name] if plate.name in here else drawn.result()) for plate, drawn in elsewhere]
 
 
-def _page(
-    folder: Path,
-    study: StudyRecords,
-    extras: Extras,
-    tables: Sequence[Table],
-    figures: Sequence[tuple[Plate, Mapping[str, bytes]]],
-) -> bytes:
-    """The whole report as one HTML page."""
+def _page(folder: Path, study: StudyRecords, extras: Extras, tables: Sequence[Table], figures: Drawn) -> bytes:
     out = folder.name if folder.is_absolute() else folder.as_posix()
     made_by = f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
     compared, distance = comparison_block(study)

@@ -38,7 +38,6 @@ class Reporter:
         self._made: dict[str, TaskID] = {}
 
     def line(self, text: str) -> None:
-        """A line for the user."""
         if not self._bars.disable:
             self._bars.console.print(text, soft_wrap=True)
 
@@ -49,7 +48,6 @@ class Reporter:
         self._bars.update(self._made[what], completed=done, total=total)
 
     def advance(self, what: str, units: int) -> None:
-        """So much more of it is done."""
         self._bars.advance(self._made[what], units)
 
 
@@ -87,7 +85,6 @@ def _of_task(
     kind = kind_of(task)
     asked = _asked(task, kind, options, given, out, told)
     claim_folder(asked.out, task, command or f"apil study {task} --out {asked.out}")
-    make_folder(asked.out / "runs")
     with locked(asked.out):
         notes = kind.thresholds(asked, lambda done, total: told.progress(f"calibrating on {task}", done, total))
         thresholds = {query: threshold_of({task: notes}, task, query) for query in asked.queries}
@@ -158,7 +155,6 @@ def _of_file(
         for task in wanted.tasks:
             inside = folder / task.label
             claim_folder(inside, task.label, command)
-            make_folder(inside / "runs")
             _run(cells[task.label], inside, wanted.episodes, options, told)
             told.line("Writing tables, figures and the report")
             found[task.label] = write_task(wanted, cells[task.label], inside, options.workers)
@@ -170,6 +166,7 @@ def _run(wanted: Sequence[Cell], out: Path, episodes: int, options: StudyOptions
     """Runs what is not finished of a study; returns the runs to report of."""
     cells = list({cell.folder: cell for cell in wanted}.values())  # one run may serve two policies
     runs = out / "runs"
+    make_folder(runs)
     now = standing(cells, runs, episodes)
     if now.other_code and not options.keep_old:
         raise ApilError(

@@ -16,11 +16,11 @@ from apil.learning.fidelity import expected_uncertainty
 from apil.learning.metrics import PARTS, Row
 from apil.studies.kind import kind_of
 from apil.studies.plan import Cell
+from apil.studies.records import METRICS
 from apil.studies.statistics import interval
 from apil.teachers.wrappers import committee_behind
 
-_FIGURES = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total")
-COLUMNS = ("task", "teacher", "query", "seed", "iteration", *_FIGURES, "answers")
+COLUMNS = ("task", "teacher", "query", "seed", "iteration", *METRICS)
 SPLIT_FIGURES = (
     "success_alone",
     "success_with_help",
@@ -80,9 +80,10 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
     main = [result for result in results if result.cell.samples is None]
     sampling = [result for result in results if result.cell.samples is not None]
     objective = [result for result in main if result.config.query.name == "apil"]
+    ordered = sorted(main, key=lambda result: tuple(result.names.values()))
     runs = [
         {**result.names, "answers": result.figures["answers"], "splits": result.splits, "looks": result.looks}
-        for result in _by_seed(main)
+        for result in ordered
         if result.splits
     ]
     write_text(out / "metrics.csv", _csv(main, COLUMNS))
@@ -96,8 +97,9 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
             (out / name).unlink(missing_ok=True)
     if runs:
         write_json(out / "evaluations.json", {"runs": runs})
-    write_json(out / "summary.json", _summary(main))
-    write_json(out / "teachers.json", _teachers(main))
+    of_task = kind_of(main[0].config.task.name).summary([result.config for result in main])
+    write_json(out / "summary.json", {**_summary(ordered), **of_task})
+    write_json(out / "teachers.json", _teachers(ordered))
     write_json(out / "thresholds.json", thresholds)
     return results
 
@@ -117,23 +119,10 @@ def _csv(results: Sequence[Result], columns: Sequence[str]) -> str:
     return text.getvalue()
 
 
-def _cells(results: Sequence[Result]) -> list[tuple[dict[str, Any], list[Result]]]:
-    """The names of each teacher and query policy, and their results over seeds."""
-
-    def key(result: Result) -> tuple[str, str]:
-        return result.config.teachers.name, result.cell.query
-
-    groups = groupby(sorted(results, key=key), key=key)
-    return [({"teacher": teacher, "query": query}, list(own)) for (teacher, query), own in groups]
-
-
-def _by_seed(results: Sequence[Result]) -> list[Result]:
-    """By teacher, query policy and seed."""
-    return [result for _, own in _cells(results) for result in sorted(own, key=lambda r: r.config.seed)]
-
-
 def _summary(results: Sequence[Result]) -> dict[str, Any]:
     first = results[0].config
+    groups = groupby(results, key=lambda result: {key: result.names[key] for key in ("teacher", "query")})
+    cells = [(names, list(own)) for names, own in groups]
     return {
         "task": first.task.name,
         "seeds": len({result.config.seed for result in results}),
@@ -142,13 +131,12 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
         "samples": first.model.samples if first.model.expectation == "monte-carlo" else None,
         "models": first.model.models,
         "unit": "bits" if make_task(first).box is None else "variance",
-        "cells": [{**names, "seeds": len(own), **_over_seeds(own)} for names, own in _cells(results)],
+        "cells": [{**names, "seeds": len(own), **_over_seeds(own)} for names, own in cells],
         "personas": [
             {**names, "persona_js": interval([r.evaluation["teacher_model"]["persona_js"] for r in own])}
-            for names, own in _cells(results)
+            for names, own in cells
             if own[0].evaluation["teacher_model"]["persona_js"] is not None
         ],
-        **kind_of(first.task.name).summary([result.config for result in results]),
     }
 
 
@@ -176,5 +164,5 @@ def _teachers(results: Sequence[Result]) -> dict[str, Any]:
     return {
         "expectations": perfect(None),
         "estimates": perfect(first.model.samples) if first.model.expectation == "monte-carlo" else [],
-        "models": [{**result.names, **result.evaluation["teacher_model"]} for result in _by_seed(results)],
+        "models": [{**result.names, **result.evaluation["teacher_model"]} for result in results],
     }

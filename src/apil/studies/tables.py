@@ -39,7 +39,6 @@ class Table:
     blocks: tuple[TableBlock, ...]
 
     def markdown(self) -> str:
-        """The table as a Markdown document."""
         parts = [f"# {inert(self.title)}", "\n".join(f"- {inert(note)}" for note in self.notes)]
         for block in self.blocks:
             lines = [block.header, ["---"] * len(block.header), *block.rows]
@@ -168,7 +167,6 @@ def comparison_block(study: StudyRecords) -> tuple[TableBlock, dict[str, float]]
 
 
 def compared_note(study: StudyRecords) -> str:
-    """How to read it."""
     text = _TEXTS["compared"]
     return str(text["note"] + (text["one_seed"] if 1 in seed_counts(study) else ""))
 
