@@ -72,7 +72,8 @@ def register_task(name: str, factory: str | Callable[..., Any], summary: str = "
     `factory` is the class or function itself, or "module:attribute" of it. A task that is more than a state vector
     brings facets, each an object or "module:attribute" of it: `options` (what can be set, `apil.tasks.options`),
     `model` (a model of its own, `apil.learning.build`), `evaluation` (`apil.runs.evaluation`), `study`
-    (`apil.studies.kind`), `report` (`apil.studies.extras`), `agent` (`apil.agent`), and `commands` of `apil data`.
+    (`apil.studies.kind`), `study_settings` (of its runs, by name), `report` (`apil.studies.extras`), `agent`
+    (`apil.agent`), and `commands` of `apil data`.
     """
     from apil.tasks import TASK_FACETS, TASKS
 

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+import apil
 from apil.errors import ApilError
 from apil.files import read_json, read_rows
 from apil.learning.ask import TeacherError
 from apil.learning.build import stack_shape
 from apil.learning.update import DivergenceError
+from apil.runs.folder import load_config
 from apil.settings import RunSettings
 from apil.studies.engine import run_cells, standing, work_of
 from apil.studies.folder import claim_folder
@@ -90,7 +92,17 @@ def test_stacks_hold_every_cell_once_with_equal_shapes() -> None:
     assert Counter(cell for stack in made for cell in stack) == Counter(cells)
     for stack in made:
         assert len({stack_shape(cell.config) for cell in stack}) == 1
-        assert len(stack) <= 72
+        assert len(stack) <= 112
+
+
+def test_a_study_of_grid_samples_identities_as_the_paper_does(tmp_path: Path) -> None:
+    given = {"teachers": ("tworand",), "queries": ("never",), "seeds": 1, "episodes": 1, "iterations": 2, "workers": 1}
+    apil.study("grid", out=tmp_path / "paper", progress=False, **given)
+    (folder,) = (tmp_path / "paper" / "runs").iterdir()
+    assert load_config(folder).model.drawn == 5
+    apil.study("grid", out=tmp_path / "exact", progress=False, expectation="exact", **given)
+    (folder,) = (tmp_path / "exact" / "runs").iterdir()
+    assert load_config(folder).model.drawn == 0
 
 
 # Records.

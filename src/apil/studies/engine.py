@@ -154,7 +154,7 @@ def run_cells(
     cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress, due: Due = save_due
 ) -> None:
     """Trains and evaluates the cells, each in its folder under `runs`; `due` says when a stack saves its runs."""
-    work = [(stack, runs, episodes, due) for stack in stacks(cells)]
+    work = [(stack, runs, episodes, due) for stack in stacks(cells, workers)]
     if workers == 1 or len(work) <= 1:
         for item in work:
             _run_stack(*item, progress)

@@ -16,7 +16,10 @@ from apil.tasks.options import options_of
 
 SAMPLE_SIZES = (1, 5, 10, 20, 50)
 """N1 of the figure on sampling uncertainty; the exact expectation is its last line."""
-_STACK = 72
+_STACK = 112
+"""Runs in a stack at most."""
+_FIXED = 60
+"""What an iteration of a stack costs whatever its size, in runs with one teacher."""
 SAME_FOR_ONE = {"behvun": "intrun"}
 """With one teacher behavioural uncertainty is the intrinsic one, and the two policies are the same."""
 
@@ -76,19 +79,30 @@ def plan(
     return cells
 
 
-def stacks(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """The cells in stacks of equal shape and of at most 72 runs, largest first; runs that stand alone keep their order.
+def stacks(cells: Sequence[Cell], workers: int = 2) -> list[list[Cell]]:
+    """The cells in stacks of equal shape, the most expensive first; runs that stand alone keep their order.
 
+    They are cut so that few stacks keep all workers busy to the end: the larger a stack, the less a run in it costs.
     Runs with the same query policy stand side by side, so that a policy reads its runs without a copy.
     """
     ordered = sorted(cells, key=lambda cell: (repr(stack_shape(cell.config)), cell.config.query.name, cell.folder))
-    made = []
-    for _, group in groupby(ordered, key=lambda cell: stack_shape(cell.config)):
-        runs = list(group)
-        parts = -(-len(runs) // _STACK)
-        size = -(-len(runs) // parts)
-        made += [runs[place : place + size] for place in range(0, len(runs), size)]
-    if all(len(stack) == 1 for stack in made):
-        order = {cell: place for place, cell in enumerate(cells)}
-        return sorted(made, key=lambda stack: order[stack[0]])
-    return sorted(made, key=lambda stack: -len(stack) * len(committee_of(stack[0].config).members))
+    groups = [list(group) for _, group in groupby(ordered, key=lambda cell: stack_shape(cell.config))]
+    if len(groups) == len(cells):
+        return [[cell] for cell in cells]
+    groups.sort(key=lambda runs: -_cost(runs))
+    share = (sum(map(_cost, groups)) + _FIXED * (workers - 1)) / workers
+    made, room = [], share
+    for runs in groups:
+        rest = runs
+        while rest:
+            size = min(_STACK, len(rest), max(1, round((room - _FIXED) * len(rest) / (_cost(rest) - _FIXED))))
+            made.append(rest[:size])
+            rest, room = rest[size:], room - _cost(rest[:size])
+            if room < _FIXED + 1:
+                room = share
+    return sorted(made, key=_cost, reverse=True)
+
+
+def _cost(runs: Sequence[Cell]) -> float:
+    """What an iteration of a stack costs, about, in runs with one teacher."""
+    return _FIXED + len(runs) * len(committee_of(runs[0].config).members)

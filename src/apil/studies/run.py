@@ -116,7 +116,8 @@ def _asked(
     for name in ("seed", "threshold", "weights", "selection", "query_options"):
         if name in shared:
             raise ApilError(f"{name} does not go with a study of several: leave it out, or write a study file.")
-    found = resolve(task, teachers[0], "never", {"answers": False, **shared}, calibration, shared_by=queries)
+    shared = {"answers": False, **TASKS.trait(task, "study_settings", {}), **shared}
+    found = resolve(task, teachers[0], "never", shared, calibration, shared_by=queries)
     if found.notice:
         told.line(found.notice)
     for teacher in teachers:

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
     from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
 
 TASKS = Registry("task", "apil.tasks")
-TASK_FACETS = ("options", "arguments", "model", "evaluation", "study", "report", "agent", "commands")
+TASK_FACETS = ("options", "arguments", "model", "evaluation", "study", "study_settings", "report", "agent", "commands")
 """What a task may bring beside itself; docs/guide/plug-ins.md says what each is."""
 TASKS.register(
     "grid",
     "apil.tasks.grid:Grid",
     "5 x 5 grid, right or down to the far corner; every walk succeeds (the paper's)",
     arguments="apil.tasks.options:GridArguments",
+    study_settings={"expectation": "monte-carlo"},
     report="apil.studies.extras:GRID",
 )
 TASKS.register(
