@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,14 @@ def test_stacks_hold_every_cell_once_with_equal_shapes() -> None:
 
 
 def test_a_study_of_grid_samples_identities_as_the_paper_does(tmp_path: Path) -> None:
-    given = {"teachers": ("tworand",), "queries": ("never",), "seeds": 1, "episodes": 1, "iterations": 2, "workers": 1}
+    given: dict[str, Any] = {
+        "teachers": ("tworand",),
+        "queries": ("never",),
+        "seeds": 1,
+        "episodes": 1,
+        "iterations": 2,
+        "workers": 1,
+    }
     apil.study("grid", out=tmp_path / "paper", progress=False, **given)
     (folder,) = (tmp_path / "paper" / "runs").iterdir()
     assert load_config(folder).model.drawn == 5
