@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from made_up_study import write_study
+from matplotlib.figure import Figure
 
-from apil.studies.figures import PLATES, Plate, render
+from apil.studies.figures import PLATES, Plate, pictures, render
 from apil.studies.records import StudyRecords, read_study
 
 _BY_NAME = {plate.name: plate for plate in PLATES}
@@ -30,6 +31,13 @@ def test_every_figure_is_drawn_in_both_formats(study: StudyRecords, plate: Plate
 @pytest.mark.parametrize("name", ["figure_personas", "figure_model_samples"])
 def test_a_figure_has_the_same_bytes_every_time(study: StudyRecords, name: str) -> None:
     assert render(_BY_NAME[name], study) == render(_BY_NAME[name], study)
+
+
+def test_a_label_that_the_font_lacks_is_drawn_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+    figure = Figure()
+    figure.suptitle("\U0001846e")
+    assert pictures(figure)["png"].startswith(b"\x89PNG")
+    assert not recwarn.list
 
 
 def test_logarithmic_scales_have_powers_of_ten(study: StudyRecords) -> None:

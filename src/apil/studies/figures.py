@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -83,9 +84,11 @@ def render(plate: Plate, study: StudyRecords) -> dict[str, bytes]:
 def pictures(figure: Figure) -> dict[str, bytes]:
     """The figure as `png` and `svg`."""
     png, svg = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", facecolor="white", metadata={"Software": None})
-    figure.set_layout_engine("none")  # the layout just found serves both formats
-    figure.savefig(svg, format="svg", facecolor="white", metadata={"Date": None})
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # labels may be in any script; such letters are boxes
+        figure.savefig(png, format="png", facecolor="white", metadata={"Software": None})
+        figure.set_layout_engine("none")  # the layout just found serves both formats
+        figure.savefig(svg, format="svg", facecolor="white", metadata={"Date": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
