@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -12,6 +13,8 @@ from torch.nn.functional import softplus
 from apil.rng import Draws
 from apil.types import ActionBox, Observation, Uncertainty
 from apil.uncertainty import split_by_model, split_variance
+
+PARTS = tuple(field.name for field in fields(Uncertainty))
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,21 @@ class Mixture:
     """[runs, episodes, n]: a continuous action drawn from the mixture."""
     of_model: Tensor | None = None
     """[runs, episodes, N2, A or n]: the mean policy, or the mean scaled action, of each model."""
+
+
+def joined(parts: Sequence[Mixture]) -> Mixture:
+    """The mixtures of some runs each as one, in their order."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def whole(tensors: Sequence[Tensor | None]) -> Tensor | None:
+        there = [tensor for tensor in tensors if tensor is not None]
+        return torch.cat(there) if there else None
+
+    uncertainty = [torch.cat([getattr(part.uncertainty, name) for part in parts]) for name in PARTS]
+    mean = torch.cat([part.mean for part in parts])
+    drawn, of_model = (whole([getattr(part, name) for part in parts]) for name in ("drawn", "of_model"))
+    return Mixture(mean, Uncertainty(*uncertainty), drawn, of_model)
 
 
 class Categorical:
@@ -87,7 +105,7 @@ class Gaussian:
         variances = log_variances.exp()
         mean, parts = split_variance(means, variances, weights, models=2, samples=3)
         deviation = parts.total.sqrt()
-        summed = Uncertainty(*(getattr(parts, name).sum(-1) for name in Uncertainty.__dataclass_fields__))
+        summed = Uncertainty(*(getattr(parts, name).sum(-1) for name in PARTS))
         shared = None if luck is None else luck.expand(-1, means.shape[1], -1)
         drawn = None if shared is None else self.box.unscaled(_draw(means, variances, weights, shared))
         of_model = (means * weights.unsqueeze(-1)).sum(3)

@@ -17,11 +17,14 @@ import torch
 from torch import Tensor
 
 from apil.model.expectation import DENSE, IdentitySampler
-from apil.model.head import Categorical, Gaussian, likelihood_loss
+from apil.model.head import Categorical, Gaussian, Mixture, joined, likelihood_loss
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
 from apil.rng import Draws, Streams
 from apil.settings import ModelSettings
 from apil.types import ActionBox, Belief, Episodes, Observation
+
+_BLOCK = 2**18
+"""Hidden units that are computed at a time while acting; a megabyte."""
 
 
 class PersonaModel:
@@ -108,25 +111,40 @@ class SampledModel:
 
     def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
         model = self._model
-        runs, episodes, size = observation.features.shape
-        models = model.sizes.models
+        runs, episodes, _ = observation.features.shape
         identity = model.identity_distribution(observation.features)
-        masked = observation.features.unsqueeze(2) * self._state_mask.unsqueeze(1)
-        of_state = torch.bmm(masked.view(runs, episodes * models, size), self._state_weight)
-        of_state = of_state.view(runs, episodes, models, 1, -1)
         if self._dense is not None:
-            weights = self._sampler.dense_weights(identity, models, t)
-            hidden = torch.relu_(of_state + self._dense)
+            chosen, weights = None, self._sampler.dense_weights(identity, model.sizes.models, t)
         else:
-            chosen, weights = self._sampler.sampled(identity, models, t)
-            hidden = torch.relu_(of_state + self._hidden_of_chosen(chosen))
-        logits = linear(hidden.flatten(1, 3), model.policy["w2"], model.policy["b2"])
-        logits = logits.view(*hidden.shape[:-1], -1)
-        luck = None if self._luck is None else self._luck[:, t]
-        mixed = model.head.mixture(logits, observation, weights, luck)
+            chosen, weights = self._sampler.sampled(identity, model.sizes.models, t)
+        # Some runs at a time, so that what is computed of them stays in the cache; runs do not mix.
+        step = max(1, _BLOCK // (episodes * weights.shape[2] * weights.shape[3] * model.sizes.hidden))
+        blocks = [slice(start, start + step) for start in range(0, runs, step)]
+        mixed = joined([self._mixture(observation, chosen, weights, t, block) for block in blocks])
         return Belief(
             observation.features, mixed.mean, identity, mixed.uncertainty, horizon - t, mixed.drawn, mixed.of_model
         )
+
+    def _mixture(
+        self, observation: Observation, chosen: Tensor | None, weights: Tensor, t: int, block: slice
+    ) -> Mixture:
+        """The policies of some runs in the states of step `t`, averaged."""
+        model = self._model
+        features = observation.features[block]
+        runs, episodes, size = features.shape
+        masked = features.unsqueeze(2) * self._state_mask[block].unsqueeze(1)
+        of_state = torch.bmm(masked.view(runs, -1, size), self._state_weight[block])
+        of_state = of_state.view(runs, episodes, model.sizes.models, 1, -1)
+        if self._dense is None:
+            assert chosen is not None
+            of_personas = self._hidden_of_chosen(chosen[block], block)
+        else:
+            of_personas = self._dense[block]
+        hidden = torch.relu_(of_state + of_personas)
+        logits = linear(hidden.flatten(1, 3), model.policy["w2"][block], model.policy["b2"][block])
+        seen = Observation(features, observation.valid[block])
+        luck = None if self._luck is None else self._luck[block, t]
+        return model.head.mixture(logits.view(*hidden.shape[:-1], -1), seen, weights[block], luck)
 
     def _hidden_of_personas(self) -> Tensor:
         """[runs, 1, N2, K, hidden]: the share of every persona in the hidden layer, bias included."""
@@ -135,11 +153,10 @@ class SampledModel:
         hidden = linear(masked.flatten(1, 2), self._persona_weight, model.policy["b1"])
         return hidden.view(-1, 1, model.sizes.models, model.teachers, hidden.shape[-1])
 
-    def _hidden_of_chosen(self, chosen: Tensor) -> Tensor:
+    def _hidden_of_chosen(self, chosen: Tensor, block: slice) -> Tensor:
         """The same for the sampled identities, `chosen` [runs, episodes, N2, J] -> [runs, episodes, N2, J, hidden]."""
         model = self._model
-        runs = chosen.shape[0]
-        rows = chosen + model.teachers * torch.arange(runs).view(-1, 1, 1, 1)
-        persona = model.policy["persona"].flatten(0, 1)[rows] * self._persona_mask[:, None, :, None]
-        hidden = linear(persona.flatten(1, 3), self._persona_weight, model.policy["b1"])
+        rows = chosen + model.teachers * torch.arange(len(chosen)).view(-1, 1, 1, 1)
+        persona = model.policy["persona"][block].flatten(0, 1)[rows] * self._persona_mask[block][:, None, :, None]
+        hidden = linear(persona.flatten(1, 3), self._persona_weight[block], model.policy["b1"][block])
         return hidden.view(*chosen.shape, -1)
