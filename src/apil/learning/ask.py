@@ -64,7 +64,7 @@ class Guard:
     ) -> Answer:
         """The answers of all teachers to the questions `put` [runs, episodes]; `given` is true where there is one."""
         if not put.any():
-            return _nothing(put, self.box)
+            return no_answer(put, self.box)
         found = [self._answer(group, seen, reference, put, t) for group in sessions]
         answer = Answer(*(sessions.join([getattr(own, name) for own in found]) for name in _FIELDS))
         assert answer.given is not None
@@ -80,15 +80,15 @@ class Guard:
         runs = group.runs
         own = put[runs]
         if not own.any():
-            return _nothing(own, self.box)
+            return no_answer(own, self.box)
         try:
             answer = self._call(lambda: group.part.answer(take(seen, runs), take(reference, runs), own, t))
             if isinstance(answer, Answer) and answer.given is not None and not bool((own & answer.given).any()):
-                return _nothing(own, self.box)
+                return no_answer(own, self.box)
             _check_form(answer, own, self.box)
         except Exception as error:
             if self.on_error == "skip":
-                return _nothing(own, self.box)
+                return no_answer(own, self.box)
             run, episode = _first(group, own, len(put))
             raise TeacherError(f"Teacher '{group.name}' {_what(error)}", run, episode) from error
         return replace(answer, given=own if answer.given is None else own & answer.given)
@@ -191,7 +191,8 @@ def _what(error: Exception) -> str:
     return f"raised {type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
 
 
-def _nothing(put: Tensor, box: ActionBox | None) -> Answer:
+def no_answer(put: Tensor, box: ActionBox | None) -> Answer:
+    """An answer to none of the questions `put` [runs, episodes]."""
     long, none = torch.zeros_like(put, dtype=torch.long), torch.zeros_like(put, dtype=torch.float)
     action = long if box is None else none.new_zeros(*put.shape, len(box.low))
     return Answer(action, none, long, torch.zeros_like(put))

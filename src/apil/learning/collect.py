@@ -1,62 +1,20 @@
-"""Alg 1 as the one loop: any task, teachers, model and query policy meet here, through their protocols alone."""
+"""Drives a walk by Alg 1 with teachers that answer at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from apil.errors import ApilError
-from apil.learning.ask import AnswerLog, Guard, TeacherError
-from apil.learning.group import Group, Groups, take
-from apil.model.protocol import Model
-from apil.query.protocol import Listener, QueryPolicy, QuerySession
-from apil.rng import Streams, race
-from apil.tasks.protocol import Task
-from apil.teachers.protocol import Session, Teacher
-from apil.types import Answer, Belief, Episodes, Observation, Reference, Uncertainty
+from apil.learning.ask import AnswerLog, Guard, TeacherError, no_answer
+from apil.learning.group import Group, Groups
+from apil.learning.walk import Acting, Agents, Ended, Question, Script, Step, Walk, Watch, advance, walk
+from apil.teachers.protocol import Session
+from apil.types import Answer, Episodes
 
-Acting = Literal["training", "alone", "helped"]
-"""Whose action is executed where the query policy fires: as it is in training, the agent's, or the teacher's."""
-
-
-@dataclass(frozen=True)
-class Agents:
-    """A stack of runs: one task and one stacked model; each run has its own seed, teachers and query policy."""
-
-    streams: Streams
-    task: Task[Any]
-    model: Model
-    teachers: Sequence[Group[Teacher]]
-    queries: Sequence[Group[QueryPolicy]]
-    guard: Guard
-    names: Sequence[str]
-    """Of the runs, for messages."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What happened at one step, before the action was taken."""
-
-    seen: Observation
-    belief: Belief
-    fired: Tensor
-    """[runs, episodes] bool: the query policy wanted to ask."""
-    answered: Tensor
-    """[runs, episodes] bool: a teacher answered."""
-    answer: Answer
-    action: Tensor
-    """[runs, episodes] long, or [runs, episodes, n] float: what was executed."""
-    live: Tensor
-    """[runs, episodes] bool"""
-
-
-Watch = Callable[[Any, Step], None]
-Ended = Callable[[Any], None]
+__all__ = ["Acting", "Agents", "Step", "collect"]
 
 
 def collect(
@@ -69,156 +27,81 @@ def collect(
     watch: Watch | None = None,
     ended: Ended | None = None,
     greedy: bool = False,
+    left: Tensor | None = None,
+    script: Script | None = None,
 ) -> Episodes:
     """Runs `episodes` episodes of every run to their end.
 
     All randomness comes from (seed, `prefix` + stream, `iteration`); acting needs no gradient.
     Answers go through `log`; `watch` is shown each state and what happened there, `ended` the last states.
     Where it acts by itself an agent samples from its mean policy or, if `greedy`, takes the likeliest action.
+    `left` [runs] long is the number of answers that each run may still get: questions beyond it are not put, those of
+    the first episodes first. A `script` decides in place of agents and query policies.
     """
-    with torch.inference_mode():
-        steps, final_distance, told = _walk(agents, iteration, episodes, acting, prefix, log, watch, ended, greedy)
-    # Stacked outside inference mode: gradients may flow through what is learned from it.
-    return _episodes(steps, told.clone(), (final_distance <= agents.task.success_distance).clone())
+    teachers = OpenTeachers.of(agents, iteration, episodes, prefix, log)
+    steps = walk(agents, iteration, episodes, acting, prefix, watch=watch, ended=ended, greedy=greedy, script=script)
+    return teachers.final(_driven(steps, teachers, left))
 
 
-def _walk(
-    agents: Agents,
-    iteration: int,
-    episodes: int,
-    acting: Acting,
-    prefix: str,
-    log: AnswerLog | None,
-    watch: Watch | None,
-    ended: Ended | None,
-    greedy: bool,
-) -> tuple[list[Step], Tensor, Tensor]:
-    """The steps, and the final distances: the true ones and those told."""
-    task, streams, horizon = agents.task, agents.streams, agents.task.horizon
-    draws = streams.draws(f"{prefix}model", iteration)
-    model = agents.model.begin(draws, streams.draws(f"{prefix}identity", iteration), episodes, horizon)
-    arrival = draws.exponential(horizon, episodes, task.actions).unbind(1)
-    luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
-    sessions = _open(agents, f"{prefix}teacher", iteration, episodes)
-    queries = Groups(Group(g.runs, g.streams, g.part.begin(episodes), g.name) for g in agents.queries)
-    lucks = [luck[group.runs].unbind(1) for group in queries]
-    listeners = [(g.runs, g.part) for g in queries if isinstance(g.part, Listener)]
-    follows = _follows(agents, acting)
-    state = task.reset(streams.draws(f"{prefix}task", iteration), episodes)
-    steps: list[Step] = []
-    for t in range(horizon):
-        live = ~task.done(state)
-        seen = task.observe(state)
-        belief = model.belief(seen, t, horizon)
-        wanted = [_decisions(group, belief, own[t]) for group, own in zip(queries, lucks, strict=True)]
-        fired = queries.join(wanted) & live
-        # An agent that is measured alone asks nobody; it is noted where it would have.
-        put = fired if acting != "alone" else torch.zeros_like(fired)
+def _driven(steps: Walk, teachers: OpenTeachers, left: Tensor | None) -> Episodes:
+    found = advance(steps)
+    while isinstance(found, Question):
+        if left is None:
+            answer = teachers.answer(found)
+        else:
+            put = within(found.put, left)
+            answer = teachers.answer(replace(found, put=put))
+            given = put if answer.given is None else put & answer.given
+            answer, left = replace(answer, given=given), left - given.sum(1)
+        found = advance(steps, answer)
+    return found
+
+
+def within(put: Tensor, left: Tensor) -> Tensor:
+    """The questions [runs, episodes] to put where `left` [runs] more answers may be given; first episodes first."""
+    return put & (put.cumsum(1) <= left.unsqueeze(1))
+
+
+@dataclass(frozen=True)
+class OpenTeachers:
+    """The teachers of a stack during one batch of episodes, and the log of their answers."""
+
+    guard: Guard
+    sessions: Groups[Session]
+    log: AnswerLog | None
+
+    @staticmethod
+    def of(
+        agents: Agents, iteration: int, episodes: int, prefix: str = "", log: AnswerLog | None = None
+    ) -> OpenTeachers:
+        stream, horizon = f"{prefix}teacher", agents.task.horizon
+        # What changes while an agent is trained has come to its end when it is measured.
+        time = math.inf if prefix else iteration
+        groups = [(g, g.streams.draws(stream, iteration, time)) for g in agents.teachers]
+        sessions = Groups(Group(g.runs, g.streams, g.part.begin(own, episodes, horizon), g.name) for g, own in groups)
+        return OpenTeachers(agents.guard, sessions, log)
+
+    @torch.inference_mode()
+    def answer(self, question: Question) -> Answer:
+        """The answers, from the log as far as it knows them; an error says where it happened."""
+        seen, reference, t = question.seen, question.reference, question.t
+        if not question.put.any():
+            return no_answer(question.put, self.guard.box)
         try:
-            answer = _answer(agents.guard, sessions, seen, task.reference(state), put, t, iteration, log)
+            if self.log is None:
+                return self.guard.answers(self.sessions, seen, reference, question.put, t)
+            return self.log.consult(
+                question.iteration,
+                t,
+                question.put,
+                lambda missing: self.guard.answers(self.sessions, seen, reference, missing, t),
+            )
         except TeacherError as error:
-            raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
-        own = _own_action(belief, arrival[t], greedy)
-        answered = put if answer.given is None else put & answer.given
-        action = torch.where(_over(answered & follows, own), answer.action, own)
-        for runs, listener in listeners:
-            listener.hear(take(belief, runs), take(answer, runs), answered[runs])
-        steps.append(Step(seen, belief, fired, answered, answer, action, live))
-        if watch is not None:
-            watch(state, steps[-1])
-        state = task.step(state, action)
-    if ended is not None:
-        ended(state)
-    distance = task.distance(state)
-    return steps, distance, agents.guard.final(sessions, distance)
+            state = question.describe(error.run, error.episode)
+            raise error.located(question.iteration, t, state) from error.__cause__
 
-
-def _over(flags: Tensor, values: Tensor) -> Tensor:
-    """`flags` with a last axis more where `values` are vectors."""
-    return flags if flags.dim() == values.dim() else flags.unsqueeze(-1)
-
-
-def _own_action(belief: Belief, arrival: Tensor, greedy: bool) -> Tensor:
-    """What the agents do by themselves: the likeliest action, or one drawn from the mean policy."""
-    if belief.drawn is not None:
-        return belief.drawn
-    return belief.mean.argmax(-1) if greedy else race(belief.mean, arrival)
-
-
-def _follows(agents: Agents, acting: Acting) -> Tensor:
-    """[runs, 1] bool: whether the teacher's action is executed where there is an answer."""
-    if acting != "training":
-        return torch.full((len(agents.streams.seeds), 1), acting == "helped")
-    groups = agents.queries
-    return Groups(groups).join([torch.full((len(g.streams.seeds), 1), g.part.executes_answer) for g in groups])
-
-
-def _open(agents: Agents, stream: str, iteration: int, episodes: int) -> Groups[Session]:
-    horizon = agents.task.horizon
-    # What changes while an agent is trained has come to its end when it is measured.
-    time = iteration if stream == "teacher" else math.inf
-    return Groups(
-        Group(g.runs, g.streams, g.part.begin(g.streams.draws(stream, iteration, time), episodes, horizon), g.name)
-        for g in agents.teachers
-    )
-
-
-def _decisions(group: Group[QuerySession], belief: Belief, luck: Tensor) -> Tensor:
-    """What one query policy decides for its own runs; anything else than decisions is refused."""
-    try:
-        found = group.part.ask(take(belief, group.runs), luck)
-    except ApilError as error:
-        raise ApilError(f"The query policy '{group.name}': {error}") from error
-    if isinstance(found, Tensor) and found.dtype == torch.bool and found.shape == luck.shape:
-        return found
-    told = f"a tensor {list(found.shape)} of type {found.dtype}" if isinstance(found, Tensor) else f"{found!r:.60}"
-    raise ApilError(
-        f"The query policy '{group.name}' returned {told} where decisions are due: expected a tensor "
-        f"{list(luck.shape)} of type torch.bool; apil.check_query_policy says more."
-    )
-
-
-def _answer(
-    guard: Guard,
-    sessions: Groups[Session],
-    seen: Observation,
-    reference: Reference,
-    put: Tensor,
-    t: int,
-    iteration: int,
-    log: AnswerLog | None,
-) -> Answer:
-    """The answers, from the log as far as it knows them."""
-    if log is None:
-        return guard.answers(sessions, seen, reference, put, t)
-    return log.consult(iteration, t, put, lambda missing: guard.answers(sessions, seen, reference, missing, t))
-
-
-def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) -> Episodes:
-    def over_time(tensors: Sequence[Tensor]) -> Tensor:
-        return torch.stack(list(tensors), dim=2)
-
-    answered = over_time([s.answered for s in steps])
-    answers = over_time([s.answer.action for s in steps])
-    features = over_time([s.seen.features for s in steps])
-    # Where the observation is the state, it is stacked once.
-    same = steps[0].belief.state is steps[0].seen.features
-    return Episodes(
-        features=features,
-        state=features if same else over_time([s.belief.state for s in steps]),
-        valid_actions=over_time([s.seen.valid for s in steps]),
-        mean=over_time([s.belief.mean for s in steps]),
-        identity_belief=over_time([s.belief.identity for s in steps]),
-        answered=answered,
-        unanswered=over_time([s.fired for s in steps]) & ~answered,
-        action=torch.where(_over(answered, answers), answers, 0),
-        distance=torch.where(answered, over_time([s.answer.distance for s in steps]), torch.nan),
-        identity=torch.where(answered, over_time([s.answer.identity for s in steps]), 0),
-        taken=over_time([s.action for s in steps]),
-        live=over_time([s.live for s in steps]),
-        final_distance=final_distance,
-        success=success,
-        uncertainty=Uncertainty(
-            **{f.name: over_time([getattr(s.belief.uncertainty, f.name) for s in steps]) for f in fields(Uncertainty)}
-        ),
-    )
+    def final(self, episodes: Episodes) -> Episodes:
+        """The episodes with the final distances as the teachers tell them."""
+        with torch.inference_mode():
+            told = self.guard.final(self.sessions, episodes.final_distance)
+        return replace(episodes, final_distance=told.clone())
