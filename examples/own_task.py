@@ -29,7 +29,7 @@ from apil.studies.records import CellResult, StudyRecords
 from apil.studies.statistics import Estimate
 from apil.studies.tables import Table, TableBlock, shown
 from apil.tasks.options import Resolved
-from apil.types import ActionBox, Belief, Episodes, Observation, Picture, Reference
+from apil.types import ActionBox, Belief, Lessons, Observation, Picture, Reference
 
 # The task.
 
@@ -185,7 +185,7 @@ class Remembering:
             samples=[run.model.drawn for run in settings],
             sizes=settings[0].model,
         )
-        self.policy, self.identity = self._model.policy, self._model.identity
+        self.policy, self.identity, self.memory = self._model.policy, self._model.identity, self._model.memory
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> ActingModel:
         """Models with an empty memory."""
@@ -195,10 +195,13 @@ class Remembering:
         """In first states: what is seen at first is what is seen now."""
         return self._model.policies(_beside(observation, observation.features))
 
-    def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
+    def observe(self, lessons: Lessons) -> None:
+        """Remembers nothing."""
+
+    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
         """Those of the paper's model, at all steps of whole episodes at once."""
-        first = episodes.features[:, :, :1].expand_as(episodes.features)
-        return self._model.losses(replace(episodes, features=torch.cat([episodes.features, first], -1)), draws)
+        first = lessons.features[:, :, :1].expand_as(lessons.features)
+        return self._model.losses(replace(lessons, features=torch.cat([lessons.features, first], -1)), draws)
 
 
 class FromTheStart:

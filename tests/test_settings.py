@@ -136,18 +136,19 @@ _OTHER: dict[str, Any] = {
     "task": "maze", "options": {"size": 6}, "teacher": "rand", "weights": (1.0,), "selection": "query",
     "query": "dagger", "query_options": {"k": 3}, "gap": "estimate", "expectation": "monte-carlo", "optimizer": "muon",
     "on_teacher_error": "skip", "answers": False, "dropout": 0.5, "average": 0.5, "sigma": 3.0,
+    "asking": "review", "standardise": True, "recent": 0.5, "validation": 0.5,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(LEAVES))
 def test_runs_share_a_stack_only_where_a_setting_may_differ(name: str) -> None:
     """A setting that nobody thought of when stacks were written keeps runs apart."""
-    base = _settings()
+    base = _settings(replay=8)
     other = base.changed(**{name: _OTHER.get(name, 0.25 if name in ("threshold", "budget") else 7)})
     assert other.value(name) != base.value(name)
     may_differ = {
         "teacher", "weights", "selection", "query", "threshold", "budget", "query_options", "seed", "save_every",
-        "expectation", "samples",
+        "expectation", "samples", "answer_budget",
     }  # fmt: skip
     assert (stack_shape(other) == stack_shape(base)) == (name in may_differ)
 

@@ -109,6 +109,17 @@ class Draws:
         return torch.from_numpy(kept.reshape(-1, *shape))
 
 
+class Undropped(Draws):
+    """Draws for measuring what is learned with dropout: nothing is dropped."""
+
+    def __init__(self, runs: int) -> None:
+        super().__init__(np.zeros(runs, np.uint64), 0)
+
+    def kept(self, rate: float, *shape: int) -> Tensor:
+        """[runs, *shape] ones."""
+        return torch.ones(self.runs, *shape)
+
+
 class Streams:
     """The named streams of a stack of runs; hands out `Draws` by name and iteration."""
 

@@ -149,36 +149,45 @@ class Belief:
 
 
 @dataclass(frozen=True)
-class Episodes:
-    """A batch of finished episodes of every run: what Alg 1 leaves to learn from.
+class Lessons:
+    """Steps of episodes to learn from, fresh ones or some of the store of answers.
 
-    `action`, `distance` and `identity` of the teacher are known only where `answered`; elsewhere they are 0, NaN and 0.
+    `action`, `distance` and `identity` are the teacher's and known only where `answered`; elsewhere they are 0, NaN
+    and 0.
     """
 
     features: Tensor
     """[runs, episodes, T, F]: what was observed."""
-    state: Tensor
-    """[runs, episodes, T, S]: the state vectors at the time of acting."""
+    state: Tensor | None
+    """[runs, episodes, T, S]: the state vectors at the time of acting; None where they are to be computed again."""
     valid_actions: Tensor
     """[runs, episodes, T, A] bool"""
+    answered: Tensor
+    """[runs, episodes, T] bool: a question was put and answered; false where not `live`."""
+    action: Tensor
+    """[runs, episodes, T] long, or [runs, episodes, T, n] float: the teacher's."""
+    distance: Tensor
+    """[runs, episodes, T] float: the teacher's, NaN where not answered or not known."""
+    identity: Tensor
+    """[runs, episodes, T] long: who answered."""
+    live: Tensor
+    """[runs, episodes, T] bool: the episode was still going on."""
+
+
+@dataclass(frozen=True)
+class Episodes(Lessons):
+    """A batch of finished episodes of every run: what Alg 1 leaves to learn from."""
+
+    state: Tensor
+    """[runs, episodes, T, S]: the state vectors at the time of acting."""
     mean: Tensor
     """[runs, episodes, T, A], or [runs, episodes, T, 2n]: the mean policy at the time of acting, as in `Belief`."""
     identity_belief: Tensor
     """[runs, episodes, T, K]"""
-    answered: Tensor
-    """[runs, episodes, T] bool: a question was put and answered; false where not `live`."""
     unanswered: Tensor
     """[runs, episodes, T] bool: the query policy fired, but there was no answer, or the agent was measured alone."""
-    action: Tensor
-    """[runs, episodes, T] long, or [runs, episodes, T, n] float: the teacher's."""
-    distance: Tensor
-    """[runs, episodes, T] float: the teacher's, NaN where not answered or not told."""
-    identity: Tensor
-    """[runs, episodes, T] long: who answered."""
     taken: Tensor
     """[runs, episodes, T] long, or [runs, episodes, T, n] float: the action that was executed."""
-    live: Tensor
-    """[runs, episodes, T] bool: the episode was still going on."""
     final_distance: Tensor
     """[runs, episodes] float: d_T, as the teacher tells it at the end; NaN where it does not."""
     success: Tensor

@@ -9,7 +9,7 @@ from apil.model.encoded import EncodedModel, StateEncoder
 from apil.model.persona import PersonaModel
 from apil.rng import Streams
 from apil.settings import ModelSettings
-from apil.types import Episodes, Uncertainty
+from apil.types import Lessons
 
 SIZES = ModelSettings(hidden=8, persona=4, models=2)
 
@@ -26,17 +26,22 @@ def _model(seeds: list[int]) -> EncodedModel:
     return EncodedModel(encoder, inner)
 
 
-def _episodes(runs: int) -> Episodes:
+def _episodes(runs: int) -> Lessons:
     generator = torch.Generator().manual_seed(0)
     features = torch.rand(runs, 4, 5, 6, generator=generator)
     answered = torch.rand(runs, 4, 5, generator=generator) < 0.5
     whole = torch.zeros(runs, 4, 5, dtype=torch.long)
     nothing = torch.zeros(runs, 4, 5)
-    return Episodes(
-        features, features[..., :3], torch.ones(runs, 4, 5, 2, dtype=torch.bool), nothing, nothing, answered,
-        torch.zeros_like(answered), whole + answered, nothing, whole, whole, answered, nothing[..., 0],
-        answered[..., 0], Uncertainty(*[nothing] * 5),
-    )  # fmt: skip
+    return Lessons(
+        features,
+        None,
+        torch.ones(runs, 4, 5, 2, dtype=torch.bool),
+        answered,
+        whole + answered,
+        nothing,
+        whole,
+        answered,
+    )
 
 
 def test_initial_weights_depend_on_the_seed_alone_and_leave_torch_as_it_was() -> None:

@@ -11,7 +11,7 @@ from apil.model.head import Gaussian
 from apil.model.persona import PersonaModel
 from apil.rng import Streams
 from apil.settings import ModelSettings
-from apil.types import ActionBox, Episodes, Observation, Uncertainty
+from apil.types import ActionBox, Lessons, Observation, Uncertainty
 from apil.uncertainty import decompose_variance
 
 BOX = ActionBox(torch.tensor([-2.0, 0.0]), torch.tensor([2.0, 10.0]))
@@ -129,12 +129,9 @@ def test_a_gaussian_model_learns_two_teachers_who_differ() -> None:
     answer = torch.where(identity.unsqueeze(-1) == 0, 1.0, -1.0)
     everywhere = torch.ones(1, 8, 1, dtype=torch.bool)
     nothing = torch.zeros(1, 8, 1)
-    episodes = Episodes(
-        features, features, everywhere.unsqueeze(-1), nothing, nothing, everywhere, ~everywhere, answer, nothing,
-        identity, answer, everywhere, nothing[..., 0], everywhere[..., 0], Uncertainty(*[nothing] * 5),
-    )  # fmt: skip
+    lessons = Lessons(features, None, everywhere.unsqueeze(-1), everywhere, answer, nothing, identity, everywhere)
     for iteration in range(1500):
-        losses = model.losses(episodes, Streams([0]).draws("dropout", iteration))
+        losses = model.losses(lessons, Streams([0]).draws("dropout", iteration))
         for loss, own in zip(losses, adam, strict=True):
             own.step(torch.autograd.grad(loss.sum(), list(own.parameters.values())), torch.ones(1, dtype=torch.bool))
     with torch.no_grad():

@@ -10,8 +10,9 @@ def _episodes(mean: torch.Tensor, action: torch.Tensor) -> Episodes:
     shape = mean.shape[:3]
     nothing, whole, answered = torch.zeros(shape), torch.zeros(shape).long(), torch.ones(shape, dtype=torch.bool)
     return Episodes(
-        nothing, nothing, answered, mean, nothing, answered, ~answered, action, nothing, whole, action, answered,
-        nothing[..., 0], answered[..., 0], Uncertainty(*[nothing] * 5),
+        features=nothing, state=nothing, valid_actions=answered, answered=answered, action=action, distance=nothing,
+        identity=whole, live=answered, mean=mean, identity_belief=nothing, unanswered=~answered, taken=action,
+        final_distance=nothing[..., 0], success=answered[..., 0], uncertainty=Uncertainty(*[nothing] * 5),
     )  # fmt: skip
 
 

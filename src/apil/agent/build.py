@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from apil.agent.spec import AgentSpec, own_model
 from apil.agent.storage import differences
 from apil.errors import ApilError, UnknownNameError
-from apil.model.encoded import EncodedModel, StateEncoder
+from apil.model.encoded import encoded
 from apil.model.persona import PersonaModel
 from apil.model.protocol import Model
 from apil.query import QUERY_POLICIES, default_threshold
@@ -105,7 +105,7 @@ def _misfit(spec: AgentSpec, what: str) -> ApilError:
 
 def tensors_of(model: Model, query: QueryPolicy | None) -> dict[str, Tensor]:
     """What the parts of one agent have learned and remember, by name; views without the runs axis."""
-    parts = {"policy": model.policy, "identity": model.identity}
+    parts = {"policy": model.policy, "identity": model.identity, "model": model.memory}
     if query is not None:
         parts |= {"query": query.parameters, "memory": query.memory}
     return {f"{part}.{name}": value[0].detach() for part, named in parts.items() for name, value in named.items()}
@@ -126,22 +126,28 @@ def _model(
     if data is not None:
         raise ApilError(f"data is {data!r:.60}: the task '{spec.task}' needs none, leave it out.")
     make = _encoder(spec, senses, encoder)
-    states = None if make is None else StateEncoder(streams, make, spec.features)
-    size, persona = spec.features if states is None else states.state_size, spec.model.persona
-    wanted = {"policy.w1": (size + persona, spec.model.hidden), "policy.persona": (len(spec.teachers), persona)}
-    for name, shape in wanted.items():  # before anything of these sizes is made
-        if name not in saved or tuple(saved[name].shape) != shape:
-            raise _misfit(spec, f"{name} is not {list(shape)}")
     box = senses.actions.box
-    model = PersonaModel(
-        streams,
-        state_size=size,
-        actions=senses.actions.count if box is None else box,
-        teachers=len(spec.teachers),
-        samples=[spec.model.drawn],
-        sizes=spec.model,
-    )
-    return model if states is None else EncodedModel(states, model)
+
+    def of_states(size: int) -> PersonaModel:
+        persona = spec.model.persona
+        wanted = {"policy.w1": (size + persona, spec.model.hidden), "policy.persona": (len(spec.teachers), persona)}
+        for name, shape in wanted.items():  # before anything of these sizes is made
+            if name not in saved or tuple(saved[name].shape) != shape:
+                raise _misfit(spec, f"{name} is not {list(shape)}")
+        return PersonaModel(
+            streams,
+            state_size=size,
+            actions=senses.actions.count if box is None else box,
+            teachers=len(spec.teachers),
+            samples=[spec.model.drawn],
+            sizes=spec.model,
+        )
+
+    if make is None and spec.model.encode:
+        shape = (spec.features, spec.model.encode)
+        if "policy.encoder.w" not in saved or tuple(saved["policy.encoder.w"].shape) != shape:
+            raise _misfit(spec, f"policy.encoder.w is not {list(shape)}")
+    return encoded(streams, spec.features, spec.model, make, of_states)
 
 
 def _encoder(spec: AgentSpec, senses: Senses, given: Encoder | None) -> Callable[[], nn.Module] | None:

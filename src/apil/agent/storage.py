@@ -43,7 +43,7 @@ def read_agent(folder: Path) -> tuple[AgentSpec, dict[str, Tensor]]:
     if found is None:
         raise ApilError(f"{folder} has no checkpoint yet: resume it with `apil train --resume {folder}`.")
     averages = {name.removeprefix("average."): value for name, value in found.items() if name.startswith("average.")}
-    parts = ("policy.", "identity.", "query.", "memory.")
+    parts = ("policy.", "identity.", "model.", "query.", "memory.")
     return spec, {name: averages.get(name, value) for name, value in found.items() if name.startswith(parts)}
 
 

@@ -69,7 +69,7 @@ def run(typed: Any, argv: Sequence[str]) -> None:
             outcome = resume_run(folder, iterations=more, progress=progress)
         else:
             outcome = start_run(settings, folder, progress=progress, parts=parts)
-    if outcome.iteration < outcome.config.iterations:
+    if outcome.stopped:
         print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
         print(f"Resume with: apil train --resume {quote(str(folder))}")
         sys.exit(130)

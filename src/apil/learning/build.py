@@ -15,7 +15,7 @@ from apil.learning.ask import Guard
 from apil.learning.collect import Agents
 from apil.learning.group import Group
 from apil.memory import memory_left
-from apil.model.encoded import EncodedModel, StateEncoder
+from apil.model.encoded import encoded
 from apil.model.expectation import DENSE
 from apil.model.persona import PersonaModel
 from apil.model.protocol import Model
@@ -106,6 +106,11 @@ def stack_shape(settings: RunSettings) -> tuple[Any, ...]:
     return (teachers, sampled, *settings.shape(), *alone)
 
 
+def whole_episodes(settings: RunSettings) -> bool:
+    """Whether the store keeps whole episodes: for a model of a task's own, which may remember the steps before."""
+    return settings.task.name in TASKS.names() and TASKS.facet(settings.task.name, "model") is not None
+
+
 def make_task(settings: RunSettings) -> Task[Any]:
     """The task of a run."""
     return options_of(settings.task.name).make(settings.task.options)
@@ -155,16 +160,20 @@ def _model(streams: Streams, task: Task[Any], configs: Sequence[RunSettings], te
     if own is not None:
         made: Model = own(streams, task, configs, teachers)
         return made
-    encoder = None if task.encoder is None else StateEncoder(streams, task.encoder, task.state_size)
-    model = PersonaModel(
+    return encoded(
         streams,
-        state_size=task.state_size if encoder is None else encoder.state_size,
-        actions=task.actions if task.box is None else task.box,
-        teachers=teachers,
-        samples=[settings.model.drawn for settings in configs],
-        sizes=configs[0].model,
+        task.state_size,
+        configs[0].model,
+        task.encoder,
+        lambda size: PersonaModel(
+            streams,
+            state_size=size,
+            actions=task.actions if task.box is None else task.box,
+            teachers=teachers,
+            samples=[settings.model.drawn for settings in configs],
+            sizes=configs[0].model,
+        ),
     )
-    return model if encoder is None else EncodedModel(encoder, model)
 
 
 def require_threshold(task: str, query: str, threshold: float | None, budget: float | None = None) -> None:

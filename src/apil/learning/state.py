@@ -32,8 +32,8 @@ def learned(agents: Agents, run: int, of: Callable[[Tensor], Tensor] = lambda va
 
 
 def weights(agents: Agents, run: int) -> dict[str, Tensor]:
-    """What one run has learned and keeps beside it ('memory.*'), views without the runs axis."""
-    named = learned(agents, run)
+    """What one run has learned and keeps beside it ('model.*', 'memory.*'), views without the runs axis."""
+    named = learned(agents, run) | {f"model.{name}": value[run] for name, value in agents.model.memory.items()}
     for group in agents.queries:
         place = place_in(group.runs, run, len(agents.streams.seeds))
         if place is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,13 +11,20 @@ from torch import Tensor
 
 from apil.learning.ask import AnswerLog
 from apil.learning.average import Average
-from apil.learning.build import NAMED, Parts, build, configure_torch
-from apil.learning.collect import Agents, collect
+from apil.learning.build import NAMED, Parts, build, configure_torch, whole_episodes
+from apil.learning.collect import collect
+from apil.learning.group import Groups
 from apil.learning.metrics import Meter, Row
+from apil.learning.rows import RowFormat
+from apil.learning.spending import Spending
 from apil.learning.state import weights
+from apil.learning.store import Room, Store, new_store
 from apil.learning.update import Learner
+from apil.learning.walk import Agents
+from apil.rng import Undropped
 from apil.settings import RunSettings
 from apil.teachers.protocol import costs_of
+from apil.types import Episodes
 
 
 class Trainer:
@@ -28,8 +36,10 @@ class Trainer:
         log: AnswerLog | None = None,
         parts: Parts = NAMED,
         agents: Agents | None = None,
+        rooms: Sequence[Room] | None = None,
     ) -> None:
-        """`agents` are those of `configs` and `parts`, if they are built already."""
+        """`agents` are those of `configs` and `parts`, if they are built already; `rooms` are where the store of each
+        run is, if not in memory."""
         configure_torch()
         self.configs = tuple(configs)
         self.agents = build(configs, parts) if agents is None else agents
@@ -42,32 +52,91 @@ class Trainer:
         self._learner = Learner(self.agents, parts.optimizer_of(configs[0]), learner.clip)
         self._meter = Meter(len(configs), _costs(self.agents))
         self._average = Average(self.agents, learner.average) if learner.average else None
+        self.store = self._new_store(rooms) if learner.replay else None
+        """The answers so far; None where each is learned from once."""
+        self._spending = Spending([config.query.answer_budget for config in configs])
+        executes = [torch.full((len(g.streams.seeds),), g.part.executes_answer) for g in self.agents.queries]
+        self._executes = Groups(self.agents.queries).join(executes)
 
-    def step(self) -> list[Row] | None:
-        """One iteration; a row of metrics for each run where one is due.
+    def _new_store(self, rooms: Sequence[Room] | None) -> Store:
+        task, learner = self.agents.task, self.configs[0].learner
+        horizon = task.horizon if whole_episodes(self.configs[0]) else 1
+        return new_store(RowFormat.of(task), horizon, learner, self.agents.streams.seeds, rooms)
+
+    def recall(self, run: int, rows: int) -> None:
+        """Takes in rows that are in the store of a run already; before training begins or a state is restored."""
+        assert self.store is not None
+        self.store.shelves[run].recall(rows)
+
+    @property
+    def running(self) -> list[bool]:
+        """Which runs go on: not those that have had all their answers and learned what they could."""
+        return [not ended for ended in self._spending.ended.tolist()]
+
+    @property
+    def done(self) -> bool:
+        """All runs have come to their end."""
+        return self.iteration >= self.configs[0].iterations or not any(self.running)
+
+    def step(self) -> list[Row | None] | None:
+        """One iteration; where a row of metrics is due one for each run, None for runs that have ended before.
 
         The last iteration always has a row. If that comes before its time it is a look at a row not yet complete:
         training on to more iterations gives the rows that it would have given without the stop.
         """
-        first = self.configs[0]
-        episodes = collect(self.agents, self.iteration, first.learner.batch, log=self._log)
-        self._meter.add(episodes, self._learner.update(episodes, self.iteration))
+        first, before = self.configs[0], self.running
+        episodes = self._walk()
+        self.agents.model.observe(episodes)
+        self._meter.add(episodes, self._learn(episodes))
         self.iteration += 1
         if self._average is not None:
             self._average.add(self.iteration)
         complete = self.iteration % first.log_every == 0
         if not complete and self.iteration != first.iterations:
             return None
-        rows = self._meter.rows(self.iteration)
+        rows: list[Row | None] = [
+            row | loss if running else None
+            for row, loss, running in zip(
+                self._meter.rows(self.iteration), self._validate(complete), before, strict=True
+            )
+        ]
         for own, row in zip(self.rows, rows, strict=True):
-            own.append(row)
+            if row is not None:
+                own.append(row)
         if complete:
             self._meter.restart()
         return rows
 
+    def _walk(self) -> Episodes:
+        """The next batch of episodes, with no more answers than are left."""
+        first = self.configs[0]
+        left = self._spending.left(self._meter.answers)
+        return collect(self.agents, self.iteration, first.learner.batch, log=self._log, left=left)
+
+    def _learn(self, episodes: Episodes) -> dict[str, Tensor]:
+        if self.store is None:
+            return self._learner.update(episodes, self.iteration)
+        updates = self.configs[0].learner.updates
+        self.store.add(episodes, self.iteration, self.iteration * updates, self._executes)
+        return self._learner.replay(episodes, self.store, self.iteration, updates, ~self._spending.ended)
+
+    def _validate(self, complete: bool) -> list[Row]:
+        """The loss on answers that are held out, and whether a run that has spent its answers still learns."""
+        runs = len(self.configs)
+        losses = torch.full((runs,), torch.nan)
+        found = None if self.store is None else self.store.held_out()
+        if found is not None:
+            lessons, counts = found
+            with torch.no_grad():
+                loss = self.agents.model.losses(lessons, Undropped(runs))[0]
+            losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, torch.nan)
+        if complete:
+            self._spending.look(self._meter.answers, losses)
+        return [{} if math.isnan(loss) else {"validation_loss": loss} for loss in losses.tolist()]
+
     def train(self, progress: Callable[[int], None] = lambda iterations: None) -> None:
         """Trains to the end; `progress` is told the iterations done, at every row."""
-        while self.iteration < self.configs[0].iterations:
+        while not self.done:
             if self.step() is not None:
                 progress(self.iteration)
 
@@ -94,7 +163,8 @@ class Trainer:
 
     def state(self, run: int) -> dict[str, Tensor]:
         """Everything that changes in training, of one run. Randomness has no state; tasks start anew each iteration."""
-        return {n: v.detach().clone() for n, v in self._views(run).items()} | self._meter.state(run)
+        views = {n: v.detach().clone() for n, v in self._views(run).items()}
+        return views | self._meter.state(run) | self._spending.state(run)
 
     def _views(self, run: int) -> dict[str, Tensor]:
         averages = {} if self._average is None else self._average.of_run(run)
@@ -107,6 +177,7 @@ class Trainer:
                 for name, view in self._views(run).items():
                     view.copy_(own[name])
         self._meter.restore(saved)
+        self._spending.restore(saved)
         self.iteration = iteration
 
 

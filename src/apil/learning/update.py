@@ -1,8 +1,9 @@
-"""Lines 16 to 18 of Alg 1 and the update of Alg 2: one optimiser a part, one step an iteration."""
+"""Lines 16 to 18 of Alg 1 and the update of Alg 2: one optimiser a part; from the fresh episodes or from the store."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from apil.errors import ApilError
 from apil.learning.collect import Agents
 from apil.learning.group import Places, take
 from apil.learning.state import place_in
+from apil.learning.store import Store
 from apil.optim import Optimizer, OptimizerFactory
 from apil.types import Episodes
 
@@ -25,10 +27,10 @@ class Learner:
         """The policy's gradient is cut to the length `clip`, if it is not 0."""
         self._agents = agents
         self._clip = clip
-        everyone = slice(0, len(agents.streams.seeds))
+        self._everyone = slice(0, len(agents.streams.seeds))
         self._optimizers: list[tuple[str, Places, Optimizer]] = [
-            ("policy", everyone, make_optimizer("policy", agents.model.policy)),
-            ("identity", everyone, make_optimizer("identity", agents.model.identity)),
+            ("policy", self._everyone, make_optimizer("policy", agents.model.policy)),
+            ("identity", self._everyone, make_optimizer("identity", agents.model.identity)),
         ]
         for group in agents.queries:
             if group.part.parameters:
@@ -44,40 +46,85 @@ class Learner:
         return named
 
     def update(self, episodes: Episodes, iteration: int) -> dict[str, Tensor]:
-        """One step of every part that has something to learn; returns the losses and logs, each [runs]."""
+        """Alg 1 and 2 as printed: one step of every part that has something to learn from the fresh episodes.
+
+        Returns the losses and logs, each [runs].
+        """
         agents = self._agents
         policy, identity = agents.model.losses(episodes, agents.streams.draws("dropout", iteration))
         answered = episodes.answered.flatten(1).any(1)
-        terms, active = [policy, identity], [answered, answered]
-        everyone, losses = slice(0, len(policy)), []
-        logs = {"policy_loss": policy.detach(), "identity_loss": identity.detach()}
-        for group in agents.queries:
+        query = self._query_terms(episodes)
+        sums = episodes.mean.sum((1, 2, 3))
+        _check_finite(
+            agents, [("policy", self._everyone, sums), *self._named(policy, identity), *query.named], iteration
+        )
+        self._descend(self._optimizers, [policy, identity, *query.losses], [answered, answered, *query.active])
+        return {"policy_loss": policy.detach(), "identity_loss": identity.detach(), **query.logs}
+
+    def replay(
+        self, episodes: Episodes, store: Store, iteration: int, updates: int, running: Tensor
+    ) -> dict[str, Tensor]:
+        """One step of the query policies from the fresh episodes, and `updates` of the model from the store.
+
+        Runs that are not `running` [runs] stay as they are. Returns the losses and logs, each [runs].
+        """
+        agents, of_model, of_query = self._agents, self._optimizers[:2], self._optimizers[2:]
+        query = self._query_terms(episodes)
+        _check_finite(agents, [("policy", self._everyone, episodes.mean.sum((1, 2, 3))), *query.named], iteration)
+        if of_query:
+            active = [own & running[runs] for own, (_, runs, _) in zip(query.active, of_query, strict=True)]
+            self._descend(of_query, query.losses, active)
+        total = torch.zeros(2, len(running))
+        for number in range(iteration * updates, (iteration + 1) * updates):
+            lessons, some = store.sample(agents.streams.draws("replay", number))
+            losses = agents.model.losses(lessons, agents.streams.draws("dropout", number))
+            _check_finite(agents, self._named(*losses), iteration)
+            self._descend(of_model, losses, [some & running] * 2)
+            total += torch.stack(losses).detach()
+        policy, identity = total / updates
+        return {"policy_loss": policy, "identity_loss": identity, **query.logs}
+
+    def _named(self, policy: Tensor, identity: Tensor) -> list[tuple[str, Places, Tensor]]:
+        return [("policy loss", self._everyone, policy), ("identity loss", self._everyone, identity)]
+
+    def _query_terms(self, episodes: Episodes) -> _QueryTerms:
+        """What the query policies that learn or remember make of a batch of episodes."""
+        found = _QueryTerms()
+        for group in self._agents.queries:
             if not (group.part.parameters or group.part.memory):
                 continue
             own = group.part.loss(take(episodes, group.runs))
             if own is not None:
-                terms.append(own.loss)
-                losses.append(("query loss", group.runs, own.loss))
-                active.append(own.active)
+                found.losses.append(own.loss)
+                found.active.append(own.active)
+                found.named.append(("query loss", group.runs, own.loss))
                 for name, values in {"query_loss": own.loss.detach(), **own.logs}.items():
-                    logs.setdefault(name, torch.full(policy.shape, torch.nan))[group.runs] = values
-        sums = episodes.mean.sum((1, 2, 3))
-        checked = [("policy", everyone, sums), ("policy loss", everyone, policy), ("identity loss", everyone, identity)]
-        _check_finite(agents, [*checked, *losses], iteration)
-        self._descend(terms, active)
-        return logs
+                    found.logs.setdefault(name, torch.full((len(episodes.live),), torch.nan))[group.runs] = values
+        return found
 
-    def _descend(self, terms: list[Tensor], active: list[Tensor]) -> None:
+    def _descend(
+        self, parts: Sequence[tuple[str, Places, Optimizer]], terms: Sequence[Tensor], active: Sequence[Tensor]
+    ) -> None:
         """The losses of the parts share no parameters, so one backward pass serves them all."""
-        optimizers = [optimizer for _, _, optimizer in self._optimizers]
+        optimizers = [optimizer for _, _, optimizer in parts]
         parameters = [list(optimizer.parameters.values()) for optimizer in optimizers]
-        total = torch.cat(terms).sum()
+        total = torch.cat(list(terms)).sum()
         gradients = iter(torch.autograd.grad(total, [p for part in parameters for p in part]))
-        for number, (optimizer, part, live) in enumerate(zip(optimizers, parameters, active, strict=True)):
+        for (name, _, optimizer), part, live in zip(parts, parameters, active, strict=True):
             own = [next(gradients) for _ in part]
-            if number == 0 and self._clip:
+            if name == "policy" and self._clip:
                 _cut(own, self._clip)
             optimizer.step(own, live)
+
+
+@dataclass
+class _QueryTerms:
+    """The losses of the query policies that learn."""
+
+    losses: list[Tensor] = field(default_factory=list)
+    active: list[Tensor] = field(default_factory=list)
+    named: list[tuple[str, Places, Tensor]] = field(default_factory=list)
+    logs: dict[str, Tensor] = field(default_factory=dict)
 
 
 def _cut(gradients: Sequence[Tensor], length: float) -> None:

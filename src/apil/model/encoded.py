@@ -1,7 +1,8 @@
-"""A model behind a learned state encoder."""
+"""A model behind a scale and a learned state encoder."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from apil.errors import ApilError
-from apil.model.protocol import ActingModel, Model
-from apil.nn import Parameters
+from apil.model.persona import PersonaModel
+from apil.model.protocol import ActingModel
+from apil.nn import Parameters, initial_uniform, linear
 from apil.rng import Draws, Streams, stream_key
-from apil.types import Belief, Episodes, Observation
+from apil.settings import ModelSettings
+from apil.types import Belief, Lessons, Observation
 
 
 class StateEncoder:
@@ -44,6 +47,16 @@ class StateEncoder:
         state: Tensor = functional_call(self.module, {**own, **self._buffers}, (rows,))
         return state
 
+    def where(self, features: Tensor, needed: Tensor) -> Tensor:
+        """The same where they are `needed` [runs, n], zero elsewhere: the other steps have no loss."""
+        return torch.stack([self._some(run, features[run], needed[run]) for run in range(len(features))])
+
+    def _some(self, run: int, rows: Tensor, needed: Tensor) -> Tensor:
+        # One row at least, so that every parameter is part of the loss.
+        places = needed.nonzero().flatten() if bool(needed.any()) else torch.zeros(1, dtype=torch.long)
+        states = self.of_run(run, rows[places])
+        return states.new_zeros(len(rows), states.shape[-1]).index_copy(0, places, states)
+
 
 def _made(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     """A module, its initial weights drawn in its own way from the run's seed; torch's generator is left as it was."""
@@ -55,49 +68,137 @@ def _made(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
     return module.eval()
 
 
+class VectorEncoder:
+    """One layer with a rectifier for all runs of a stack at once: features [runs, n, F] -> states [runs, n, S]."""
+
+    def __init__(self, streams: Streams, features: int, state_size: int) -> None:
+        bound = 1.0 / math.sqrt(features)
+        self.state_size = state_size
+        self.parameters: Parameters = {
+            "w": initial_uniform(streams, "encoder.w", (features, state_size), bound),
+            "b": initial_uniform(streams, "encoder.b", (state_size,), bound),
+        }
+
+    def __call__(self, features: Tensor) -> Tensor:
+        return torch.relu(linear(features, self.parameters["w"], self.parameters["b"]))
+
+    def where(self, features: Tensor, needed: Tensor) -> Tensor:
+        """All of them: a product over all rows is cheaper than picking some."""
+        return self(features)
+
+
+_STEADY = 1e-6
+"""Added to every variance: a feature that never changed is not blown up without bound."""
+_CLIP = 5.0
+"""Standard deviations; what lies farther out is clipped."""
+
+
+class Scale:
+    """Standardises features by the mean and variance of all that was observed in training, run by run."""
+
+    def __init__(self, runs: int, features: int) -> None:
+        self._count = torch.zeros(runs, 1, dtype=torch.float64)
+        self._mean = torch.zeros(runs, features, dtype=torch.float64)
+        self._squares = torch.zeros(runs, features, dtype=torch.float64)
+        self.memory: Parameters = {
+            "scale.count": self._count,
+            "scale.mean": self._mean,
+            "scale.squares": self._squares,
+        }
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """[runs, n, F] -> the same with mean 0 and variance 1, clipped; as it is where nothing was observed yet."""
+        shift, factor = self.shift_and_factor()
+        return ((features - shift.unsqueeze(1)) * factor.unsqueeze(1)).clamp(-_CLIP, _CLIP)
+
+    def shift_and_factor(self) -> tuple[Tensor, Tensor]:
+        """What is subtracted and then multiplied with, both [runs, F] float32."""
+        variance = torch.where(self._count > 0, self._squares / self._count.clamp_min(1.0), 1.0 - _STEADY)
+        return self._mean.float(), (variance + _STEADY).rsqrt().float()
+
+    def observe(self, features: Tensor, live: Tensor) -> None:
+        """Takes in features [runs, n, F] where `live` [runs, n] (Chan et al. 1983: the sums of two parts merged)."""
+        rows, weight = features.double(), live.unsqueeze(-1).double()
+        count = weight.sum(1)
+        mean = (rows * weight).sum(1) / count.clamp_min(1.0)
+        squares = ((rows - mean.unsqueeze(1)).square() * weight).sum(1)
+        total = self._count + count
+        apart, share = mean - self._mean, count / total.clamp_min(1.0)
+        self._squares += squares + apart.square() * self._count * share
+        self._mean += apart * share
+        self._count.copy_(total)
+
+
 class EncodedModel:
-    """Puts an encoder in front of a model of state vectors.
+    """Puts a scale, an encoder or both in front of a model of state vectors.
 
     The encoder is learned with the policy loss. The identity and query networks read its states, without gradient.
     """
 
-    def __init__(self, encoder: StateEncoder, model: Model) -> None:
-        self.encoder, self._model = encoder, model
+    recurrent = False
+
+    def __init__(
+        self, encoder: StateEncoder | VectorEncoder | None, model: PersonaModel, scale: Scale | None = None
+    ) -> None:
+        self.encoder, self.model, self.scale = encoder, model, scale
         self.policy: Parameters = {
             **model.policy,
-            **{f"encoder.{name}": value for name, value in encoder.parameters.items()},
+            **{f"encoder.{name}": value for name, value in (encoder.parameters if encoder else {}).items()},
         }
-        self.identity = model.identity
-        self.teachers, self.recurrent, self.state_size = model.teachers, model.recurrent, model.state_size
+        self.identity, self.memory = model.identity, {} if scale is None else scale.memory
+        self.teachers, self.state_size = model.teachers, model.state_size
+
+    def observe(self, lessons: Lessons) -> None:
+        """The scale takes in what was seen."""
+        if self.scale is not None:
+            self.scale.observe(lessons.features.flatten(1, 2), lessons.live.flatten(1))
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> ActingModel:
-        return EncodedActing(self.encoder, self._model.begin(draws, sample_draws, episodes, horizon))
+        return EncodedActing(self, self.model.begin(draws, sample_draws, episodes, horizon))
+
+    def encoded(self, observation: Observation) -> Observation:
+        """The states of features [runs, n, F]."""
+        scaled = self._scaled(observation.features)
+        return Observation(scaled if self.encoder is None else self.encoder(scaled), observation.valid)
+
+    def _scaled(self, features: Tensor) -> Tensor:
+        return features if self.scale is None else self.scale(features)
 
     def policies(self, observation: Observation) -> Tensor:
-        return self._model.policies(Observation(self.encoder(observation.features), observation.valid))
+        return self.model.policies(self.encoded(observation))
 
-    def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
+    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
         """The losses of the model on states that are encoded again, with gradient, where a teacher answered."""
-        runs, batch, horizon = episodes.answered.shape
-        rows = episodes.features.reshape(runs, batch * horizon, -1)
-        answered = episodes.answered.reshape(runs, -1)
-        # The other steps have no loss and need no states.
-        states = torch.stack([self._again(run, rows[run], answered[run]) for run in range(runs)])
-        return self._model.losses(replace(episodes, features=states.view(runs, batch, horizon, -1)), draws)
-
-    def _again(self, run: int, rows: Tensor, answered: Tensor) -> Tensor:
-        # One row at least, so that every parameter is part of the loss.
-        places = answered.nonzero().flatten() if bool(answered.any()) else torch.zeros(1, dtype=torch.long)
-        states = self.encoder.of_run(run, rows[places])
-        return states.new_zeros(len(rows), states.shape[-1]).index_copy(0, places, states)
+        runs, batch, horizon = lessons.answered.shape
+        rows = self._scaled(lessons.features.reshape(runs, batch * horizon, -1))
+        states = rows if self.encoder is None else self.encoder.where(rows, lessons.answered.reshape(runs, -1))
+        return self.model.losses(replace(lessons, features=states.view(runs, batch, horizon, -1)), draws)
 
 
 @dataclass(frozen=True)
 class EncodedActing:
     """The models drawn for one batch of episodes, behind the encoder."""
 
-    encoder: StateEncoder
+    whole: EncodedModel
     model: ActingModel
 
     def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
-        return self.model.belief(Observation(self.encoder(observation.features), observation.valid), t, horizon)
+        return self.model.belief(self.whole.encoded(observation), t, horizon)
+
+
+def encoded(
+    streams: Streams,
+    features: int,
+    sizes: ModelSettings,
+    own: Callable[[], nn.Module] | None,
+    make: Callable[[int], PersonaModel],
+) -> PersonaModel | EncodedModel:
+    """The model that `make` makes of a state size, behind what `sizes` and the task's `own` encoder ask for."""
+    encoder: StateEncoder | VectorEncoder | None = None
+    if own is not None:
+        encoder = StateEncoder(streams, own, features)
+    elif sizes.encode:
+        encoder = VectorEncoder(streams, features, sizes.encode)
+    scale = Scale(len(streams.seeds), features) if sizes.standardise else None
+    model = make(features if encoder is None else encoder.state_size)
+    return model if encoder is None and scale is None else EncodedModel(encoder, model, scale)

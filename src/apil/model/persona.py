@@ -21,7 +21,7 @@ from apil.model.head import Categorical, Gaussian, Mixture, joined, likelihood_l
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
 from apil.rng import Draws, Streams
 from apil.settings import ModelSettings
-from apil.types import ActionBox, Belief, Episodes, Observation
+from apil.types import ActionBox, Belief, Lessons, Observation
 
 _BLOCK = 2**18
 """Hidden units that are computed at a time while acting; a megabyte."""
@@ -54,6 +54,10 @@ class PersonaModel:
         self.policy["persona"] = initial_normal(streams, "persona", (teachers, sizes.persona))
         # At least two outputs: a product of width 1 takes another kernel. The spare one is cut off before the softmax.
         self.identity: Parameters = mlp_parameters(streams, "identity", (state_size, sizes.hidden, max(2, teachers)))
+        self.memory: Parameters = {}
+
+    def observe(self, lessons: Lessons) -> None:
+        """Remembers nothing."""
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> SampledModel:
         width = self.state_size + self.sizes.persona
@@ -78,22 +82,22 @@ class PersonaModel:
         logits = linear(hidden.reshape(runs, count * self.teachers, -1), self.policy["w2"], self.policy["b2"])
         return self.head.policies(logits.view(runs, count, self.teachers, -1), observation)
 
-    def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
+    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
         """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs].
 
         Negative log-likelihoods at answered steps, summed over the steps of an episode, averaged over episodes.
         """
-        runs, batch, horizon = episodes.answered.shape
+        runs, batch, horizon = lessons.answered.shape
         count = batch * horizon
-        features = episodes.features.reshape(runs, count, -1)
-        answered = episodes.answered.reshape(runs, count)
-        identity = episodes.identity.reshape(runs, count)
+        features = lessons.features.reshape(runs, count, -1)
+        answered = lessons.answered.reshape(runs, count)
+        identity = lessons.identity.reshape(runs, count)
         rows = identity + self.teachers * torch.arange(runs).unsqueeze(1)
         persona = self.policy["persona"].flatten(0, 1).index_select(0, rows.flatten()).view(runs, count, -1)
         inputs = torch.cat([features, persona], dim=-1)
         inputs = inputs * draws.kept(self.sizes.dropout, count, inputs.shape[-1])
-        valid = episodes.valid_actions.reshape(runs, count, -1)
-        policy = self.head.loss(mlp(self.policy, inputs), episodes.action.flatten(1, 2), valid, answered)
+        valid = lessons.valid_actions.reshape(runs, count, -1)
+        policy = self.head.loss(mlp(self.policy, inputs), lessons.action.flatten(1, 2), valid, answered)
         # The identity loss does not reach an encoder of the state.
         logits = mlp(self.identity, features.detach())[..., : self.teachers]
         return policy / batch, likelihood_loss(logits, identity, answered) / batch

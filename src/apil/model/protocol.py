@@ -8,7 +8,7 @@ from torch import Tensor
 
 from apil.nn import Parameters
 from apil.rng import Draws
-from apil.types import Belief, Episodes, Observation
+from apil.types import Belief, Lessons, Observation
 
 
 class ActingModel(Protocol):
@@ -25,6 +25,8 @@ class Model(Protocol):
     """theta and phi: the state encoder, the conditioned policy and the personae."""
     identity: Parameters
     """psi: the identity distribution."""
+    memory: Parameters
+    """What it keeps beside that, each [runs, ...], saved with a run: the scale of what it has seen. Empty for most."""
     teachers: int
     """K"""
     recurrent: bool
@@ -38,5 +40,9 @@ class Model(Protocol):
     def policies(self, observation: Observation) -> Tensor:
         """[runs, n, K, A]: pi(a | s, h(k)) of every teacher without dropout, in n first states [runs, n, ...]."""
 
-    def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
+    def observe(self, lessons: Lessons) -> None:
+        """Called once with each batch of training episodes, before it is learned from: the only place where `memory`
+        changes."""
+
+    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
         """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs]."""

@@ -26,7 +26,7 @@ from apil.r2r.text import END, UNKNOWN
 from apil.r2r.transformer import Drop, Packing, Weights, affine, decode, encode, linear_parameters, norm, same
 from apil.rng import Draws, Streams
 from apil.settings import ModelSettings, RunSettings
-from apil.types import Belief, Episodes, Observation
+from apil.types import Belief, Lessons, Observation
 from apil.uncertainty import split_by_model
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ class InstructionModel:
             made |= linear_parameters(streams, {"distance": (size, 1)})
         self.policy = made
         self.identity: Parameters = mlp_parameters(streams, "identity", (size, settings.hidden, max(2, teachers)))
+        self.memory: Parameters = {}
+
+    def observe(self, lessons: Lessons) -> None:
+        """Remembers nothing."""
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> InstructionSession:
         """Draws N2 models and the identity samples for one batch of episodes."""
@@ -104,17 +108,17 @@ class InstructionModel:
             session = InstructionSession(self, torch.ones(1, self.state_size + self.persona_size), None)
             return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
 
-    def losses(self, episodes: Episodes, draws: Draws) -> tuple[Tensor, Tensor]:
+    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
         """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the answered steps of the batch;
         the error of the distance over those of them that came with one."""
-        weights, live = self.weights(), episodes.live[0]
-        told = (episodes.answered, episodes.action, episodes.distance, episodes.identity, episodes.state)
-        has_answer, action, distance, identity, acted_on = (table[0][live] for table in told)
+        weights, live = self.weights(), lessons.live[0]
+        known = (lessons.answered, lessons.action, lessons.distance, lessons.identity)
+        has_answer, action, distance, identity = (table[0][live] for table in known)
 
         def keep(rate: float, shape: tuple[int, ...]) -> Tensor:
             return draws.kept(rate, *shape)[0]
 
-        state, seen, sought = self._whole_episodes(weights, episodes.features[0], live, keep)
+        state, seen, sought = self._whole_episodes(weights, lessons.features[0], live, keep)
         inputs = torch.cat([state, weights["persona"][identity]], -1)
         inputs = inputs * keep(self.dropout, tuple(inputs.shape))
         wanted = affine(weights, "policy", inputs)[seen.step]
@@ -126,10 +130,11 @@ class InstructionModel:
         policy = functional.cross_entropy(likelihood[answered], action[answered], reduction="sum") / count
         if self.sizes.distance_weight:
             # A teacher that leaves a distance out gives NaN.
-            known = answered[~distance[answered].isnan()]
-            guess = affine(weights, "distance", state[known])[:, 0]
-            truth = (distance[known] / 10.0).clamp_max(_FAR)
-            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, len(known))
+            told = answered[~distance[answered].isnan()]
+            guess = affine(weights, "distance", state[told])[:, 0]
+            truth = (distance[told] / 10.0).clamp_max(_FAR)
+            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, len(told))
+        acted_on = state.detach() if lessons.state is None else lessons.state[0][live]
         who = mlp(self.identity, acted_on.unsqueeze(0))[0, :, : self.teachers]
         of_identity = functional.cross_entropy(who[answered], identity[answered], reduction="sum") / count
         return policy.unsqueeze(0), of_identity.unsqueeze(0)

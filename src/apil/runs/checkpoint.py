@@ -26,15 +26,22 @@ from apil.agent.storage import (
 from apil.errors import ApilError
 from apil.files import write_bytes, write_json
 from apil.learning.metrics import sums_fit
+from apil.learning.spending import has_ended
 from apil.learning.trainer import Trainer
 from apil.runs.journal import Prefix
+from apil.runs.store_file import NAME as STORE
 from apil.settings import RunSettings
 
 SCHEMA = 1
 KEPT = 2
 """Checkpoints of a run in training; the second serves where the first is damaged."""
 ROWS = ("metrics.jsonl", "answers.jsonl")
-"""The files of rows that a checkpoint builds on."""
+"""The files of rows that every checkpoint builds on."""
+
+
+def files_of(config: RunSettings) -> tuple[str, ...]:
+    """Those that a checkpoint of a run builds on."""
+    return (*ROWS, STORE) if config.learner.replay else ROWS
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,11 @@ class Checkpoint:
     tensors: dict[str, Tensor]
     files: dict[str, Prefix]
     """What each file of rows held when it was made; rows that are written again on more iterations left out."""
+
+    @property
+    def ended(self) -> bool:
+        """The run has come to its end before its last iteration: its answers are spent and learned."""
+        return has_ended(self.tensors)
 
 
 def save_checkpoint(folder: Path, trainer: Trainer, run: int, files: dict[str, Prefix], kept: int = KEPT) -> None:
@@ -54,7 +66,7 @@ def save_checkpoint(folder: Path, trainer: Trainer, run: int, files: dict[str, P
         "schema": SCHEMA,
         "iteration": trainer.iteration,
         "config": _digest(trainer.configs[run]),
-        "files": {name: asdict(files[name]) for name in ROWS},
+        "files": {name: asdict(files[name]) for name in files_of(trainer.configs[run])},
     }
     write_json(path.with_suffix(".json"), {**note, "sha256": checksum(note, tensors)})
     _remove(folder, checkpoint_paths(folder)[kept:])
@@ -92,8 +104,9 @@ def _load(path: Path, config: RunSettings) -> Checkpoint:
         )
     if not 1 <= iteration <= config.iterations or not sums_fit(tensors, iteration % config.log_every):
         raise DamagedError("its sums or its iteration do not fit")
-    files = {name: prefix for name in ROWS if (prefix := Prefix.from_json(note["files"].get(name))) is not None}
-    if set(files) != set(ROWS):
+    expected = files_of(config)
+    files = {name: prefix for name in expected if (prefix := Prefix.from_json(note["files"].get(name))) is not None}
+    if set(files) != set(expected):
         raise DamagedError("it does not tell the rows it builds on")
     return Checkpoint(iteration, tensors, files)
 

@@ -10,7 +10,7 @@ from apil.agent.storage import AGENT
 from apil.files import write_json
 from apil.learning.collect import Agents
 from apil.learning.state import place_in
-from apil.model.encoded import EncodedModel
+from apil.model.encoded import EncodedModel, StateEncoder
 from apil.model.persona import PersonaModel
 from apil.model.protocol import Model
 from apil.settings import RunSettings
@@ -66,7 +66,7 @@ def _spaces(task: Task[Any]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
 
 
 def _encoder(model: Model) -> Literal["none", "learned", "own"]:
-    if not isinstance(model, EncodedModel):
+    if not isinstance(model, EncodedModel) or not isinstance(model.encoder, StateEncoder):
         return "none"
     from apil.tasks.gymnasium.encoders import FromFeatures, PartsEncoder
 

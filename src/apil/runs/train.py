@@ -32,7 +32,9 @@ class Outcome:
     began: int
     """Iterations that had been done before."""
     iteration: int
-    """Iterations done; fewer than `config.iterations` if it was stopped."""
+    """Iterations done."""
+    stopped: bool
+    """It was stopped before its end."""
     last: Row | None
     """The last row of metrics."""
 
@@ -66,14 +68,14 @@ def _train(
     record = Record(folder, config, parts)
     began = record.done
     try:
-        if began < config.iterations:
+        if not record.ended:
             _go_on(record, progress, agents)
         else:
             progress(began)
     finally:
         record.close()
     rows = read_rows(folder / "metrics.jsonl")
-    return Outcome(config, began, record.done, rows[-1] if rows else None)
+    return Outcome(config, began, record.done, not record.ended, rows[-1] if rows else None)
 
 
 def _go_on(record: Record, progress: Progress, agents: Agents | None) -> None:

@@ -13,15 +13,18 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.files import read_json, remove_leftovers, write_json
-from apil.learning.build import NAMED, Parts
+from apil.learning.build import NAMED, Parts, whole_episodes
 from apil.learning.collect import Agents
 from apil.learning.metrics import Meter, Row
+from apil.learning.rows import RowFormat
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, load_checkpoint, remove_after, save_checkpoint
 from apil.runs.describe import write_description
 from apil.runs.environment import changed_software, environment
 from apil.runs.journal import Journal, Prefix, rest_of
+from apil.runs.store_file import NAME as STORE
+from apil.runs.store_file import Header, StoreFile
 from apil.settings import RunSettings
 
 Due = Callable[[int, float, float], bool]
@@ -43,14 +46,23 @@ class Record:
         self._metrics = Journal(folder / "metrics.jsonl", files["metrics.jsonl"])
         path = folder / "answers.jsonl"
         self.answers = AnswerBook(path, config, self.done, files["answers.jsonl"], parts) if config.answers else None
+        self.store = self._store(found) if config.learner.replay else None
+        self.ended = found is not None and (found.ended or found.iteration >= config.iterations)
+        """The run was trained to its end before."""
         self._prepare(found)
+
+    def _store(self, found: Checkpoint | None) -> StoreFile:
+        task = self.parts.task_of(self.config)
+        whole = whole_episodes(self.config)
+        header = Header(task.name, RowFormat.of(task), self.parts.members(self.config), whole)
+        return StoreFile(self.folder / STORE, header, found.files[STORE] if found else None)
 
     def _prepare(self, found: Checkpoint | None) -> None:
         """Drops what will be written again."""
         remove_leftovers(self.folder)
         if found:
             remove_after(self.folder, found.iteration)
-        if self.done < self.config.iterations:
+        if not self.ended:
             # The config comes first: from here on the run can be resumed.
             write_json(self.folder / "config.json", self.config.to_json())
             _set_aside(self.folder)
@@ -62,6 +74,8 @@ class Record:
             self._metrics.append(early)
         if self.answers is not None:
             self.answers.open()
+        if self.store is not None:
+            self.store.open()
 
     def add(self, row: Row) -> None:
         """Appends a row of metrics."""
@@ -74,9 +88,12 @@ class Record:
         for name, journal in zip(ROWS, journals, strict=False):
             journal.sync()
             files[name] = journal.prefix
+        if self.store is not None:
+            assert trainer.store is not None
+            files[STORE] = self.store.sync(trainer.store.shelves[run].rows)
         save_checkpoint(self.folder, trainer, run, files, kept)
         timing = {"from": self.done, "to": trainer.iteration, "seconds": round(seconds, 3)}
-        self.done = trainer.iteration
+        self.done, self.ended = trainer.iteration, trainer.done or not trainer.running[run]
         with (self.folder / "timings.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(timing) + "\n")
 
@@ -85,6 +102,8 @@ class Record:
         self._metrics.close()
         if self.answers is not None:
             self.answers.journal.close()
+        if self.store is not None:
+            self.store.close()
 
 
 def _set_aside(folder: Path) -> None:
@@ -118,7 +137,7 @@ def is_whole(folder: Path, config: RunSettings) -> bool:
     """Whether a run is trained to its end and has exactly the rows it should have."""
     try:
         found = load_checkpoint(folder, config)
-        if found is None or found.iteration != config.iterations:
+        if found is None or not (found.ended or found.iteration == config.iterations):
             return False
         after = rest_of(folder / "metrics.jsonl", found.files["metrics.jsonl"])
         more = rest_of(folder / "answers.jsonl", found.files["answers.jsonl"]) if config.answers else b""
@@ -157,7 +176,10 @@ def train_on(
     """
     books = [record.answers for record in records if record.answers is not None]
     log = AnswerBooks(books) if books else None
-    trainer = Trainer([record.config for record in records], log, records[0].parts, agents)
+    stores = [record.store for record in records if record.store is not None]
+    trainer = Trainer([record.config for record in records], log, records[0].parts, agents, stores or None)
+    for run, store in enumerate(stores):
+        trainer.recall(run, store.rows)
     if records[0].done:
         for run, record in enumerate(records):
             check_fits(trainer.state(run), record.saved, record.folder)
@@ -183,20 +205,27 @@ def _loop(
     kept: int,
     look: Callable[[Trainer], None],
 ) -> None:
-    end, log_every = records[0].config.iterations, records[0].config.log_every
+    log_every = records[0].config.log_every
     since, took = time.perf_counter(), 0.0
-    while trainer.iteration < end and not stopped:
+    while not trainer.done and not stopped:
         rows = trainer.step()
         look(trainer)
         complete = trainer.iteration % log_every == 0
         if rows is not None and complete:
             _add(records, rows)
-        now, last = time.perf_counter(), trainer.iteration == end
-        if last or stopped or due(trainer.iteration, now - since, took):
-            if log is not None:
-                log.flush()
-            for run, record in enumerate(records):
-                record.save(trainer, run, now - since, kept if last else KEPT)
+        now = time.perf_counter()
+        every = trainer.done or bool(stopped) or due(trainer.iteration, now - since, took)
+        # A run that has ended is saved at once, and left alone while the others go on.
+        wanted = [
+            (run, record)
+            for run, (record, running) in enumerate(zip(records, trainer.running, strict=True))
+            if not record.ended and (every or not running)
+        ]
+        if wanted and log is not None:
+            log.flush()
+        for run, record in wanted:
+            record.save(trainer, run, now - since, kept if trainer.done or not trainer.running[run] else KEPT)
+        if every:
             since = time.perf_counter()
             took = since - now
         if rows is not None and not complete:
@@ -205,6 +234,7 @@ def _loop(
             progress(trainer.iteration)
 
 
-def _add(records: Sequence[Record], rows: Sequence[Row]) -> None:
+def _add(records: Sequence[Record], rows: Sequence[Row | None]) -> None:
     for record, row in zip(records, rows, strict=True):
-        record.add(row)
+        if row is not None:
+            record.add(row)

@@ -18,10 +18,14 @@ class RunKeywords(TypedDict, total=False):
     on_teacher_error: Literal["stop", "skip"]
     threshold: float | None
     budget: float | None
+    answer_budget: int | None
+    asking: Literal["live", "review"]
     sigma: float
     epsilon: float
     gap: float | Literal["estimate"]
     query_options: Mapping[str, Option]
+    encode: int
+    standardise: bool
     hidden: int
     persona: int
     dropout: float
@@ -34,6 +38,11 @@ class RunKeywords(TypedDict, total=False):
     warmup: int
     clip: float
     average: float
+    updates: int
+    replay: int | Literal[0]
+    recent: float
+    capacity: int
+    validation: float
     seed: int
     iterations: int
     log_every: int

@@ -32,7 +32,7 @@ from apil.settings.record import (
     shown,
 )
 
-SCHEMA = 2
+SCHEMA = 3
 """Of run folders; raised when an older apil could not read a newer one."""
 
 _Votes = Annotated[int, Ge(1), Le(10_000), Says("give a whole number from 1 to 10,000")]
@@ -85,6 +85,12 @@ class QuerySettings:
     """The rule's threshold, or the probability of `random`; the calibrated one if not given."""
     budget: Annotated[Share | None, PerRun] = None
     """The share of steps to ask on, for example 0.1, in place of a threshold."""
+    answer_budget: Annotated[Count | None, PerRun] = None
+    """How many answers may be had in all. When they are spent, learning goes on until the loss on answers that are held
+    out no longer improves, and the run ends."""
+    asking: Literal["live", "review"] = "live"
+    """A live question is put while the agent waits, and the answer is executed. A review walks the episode alone to its
+    end and then asks about states of it; nothing is executed."""
     sigma: Annotated[float, Gt(1), Le(1e6), Says("progress needs a factor above 1, at most 1e6")] = 2.0
     """APIL: progress means that the distance shrinks by this factor."""
     epsilon: Distance = 0.0
@@ -100,11 +106,19 @@ class QuerySettings:
             raise ApilError(f"threshold is {self.threshold:g}: for {self.name} it is a probability, from 0 to 1.")
         if self.budget is not None and self.threshold is not None:
             raise ApilError("A query policy has a threshold or a budget, not both: leave one out.")
+        if self.answer_budget is not None and self.name == "never":
+            raise ApilError("answer-budget does not go with the query policy 'never', which asks nobody: leave it out.")
 
 
 @record
 class ModelSettings:
     """What is learned; the defaults are the sizes of the paper's appendix for GRID."""
+
+    encode: Annotated[int, Ge(0), Le(1_000_000), Says("give a whole number from 0 to 1,000,000")] = 0
+    """Units of a layer that encodes the state before dropout, learned with the policy; 0 for none. A task with an
+    encoder of its own has that instead."""
+    standardise: bool = False
+    """Scale every feature to mean 0 and variance 1, by what was observed so far."""
 
     hidden: Size = 100
     """Units of the hidden layer of every network."""
@@ -141,6 +155,21 @@ class LearnerSettings:
     """The policy's gradient is clipped to this length; 0 for never."""
     average: Rate = 0.0
     """Decay of the moving average of the weights, which acts in evaluation; 0 for none."""
+    updates: Annotated[int, Ge(1), Le(10_000), Says("give a whole number from 1 to 10,000")] = 1
+    """Gradient steps an iteration, from batches of the store of answers; 1 where there is no replay."""
+    replay: Size | Literal[0] = 0
+    """Answers in a batch from the store (episodes, for models that remember); 0 keeps no store and learns once from
+    the fresh episodes, as the paper prints it."""
+    recent: Rate = 0.0
+    """The share of a batch that is drawn from the newest answers, as many as a batch has; the rest is uniform."""
+    capacity: Count = 1_000_000
+    """Answers that are learned from, the newest; all are kept on disk."""
+    validation: Rate = 0.0
+    """The share of the answers that is not learned from, to see whether the rest is learned by heart."""
+
+    def __post_init__(self) -> None:
+        if not self.replay and (self.updates > 1 or self.recent or self.validation):
+            raise ApilError("updates, recent and validation need a store of answers: give replay, for example 128.")
 
 
 @record
@@ -217,12 +246,10 @@ class RunSettings:
     def identity(self) -> dict[str, Any]:
         """What names a run in folders and checkpoints: the flat form of schema 1, so that older ones stay valid.
 
-        A setting that schema 1 did not have must be left out here where it has its default.
+        A setting that schema 1 did not have is left out where it has its default.
         """
         known = self.flat()
-        unset = [name for name in ("budget", "query_options") if not known[name]]
-        if self.learner.optimizer == "adam":
-            unset.append("optimizer")
+        unset = [name for name in _SINCE_SCHEMA_1 if known[name] == LEAVES[name].default]
         return {"schema": 1, **{name: value for name, value in known.items() if name not in unset}}
 
 
@@ -264,6 +291,12 @@ def _leaves() -> dict[str, Leaf]:
 
 LEAVES = _leaves()
 """Every setting by its typed name, in the order of the records."""
+
+
+_SINCE_SCHEMA_1 = (
+    *("budget", "query_options", "optimizer", "answer_budget", "asking", "encode", "standardise"),
+    *("updates", "replay", "recent", "capacity", "validation"),
+)
 
 
 def leaf_of(name: str) -> Leaf:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from scipy.ndimage import label
@@ -48,6 +49,10 @@ class Maze:
         self._ways = ways(self.free, _MOVES)
         self._place, self._towards = _features(size)
         self.state_size = 2 * self._place.shape[-1] + self._towards.shape[-1]
+
+    @property
+    def feature_kinds(self) -> tuple[tuple[int, Literal["floats", "bytes", "bits"]], ...]:
+        return ((self.state_size, "bits"),)
 
     def reset(self, draws: Draws, episodes: int) -> MazeState:
         """Start and goal: two different free cells, uniformly."""

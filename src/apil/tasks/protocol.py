@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -66,3 +66,12 @@ class Task(Protocol[State]):
         """[1, n, ...]: the states with several reference actions, on which learned policies of teachers are compared;
         n is 0 where none are known.
         """
+
+
+@runtime_checkable
+class Compact(Protocol):
+    """A task that says what its features are made of, so that a store of answers takes less room."""
+
+    @property
+    def feature_kinds(self) -> tuple[tuple[int, Literal["floats", "bytes", "bits"]], ...]:
+        """How many features of which kind follow each other: any numbers, bytes divided by 255, or 0 and 1."""

@@ -46,6 +46,13 @@ class Field:
     def size(self) -> int:
         return int(np.prod(self.shape))
 
+    @property
+    def stored(self) -> Literal["floats", "bytes", "bits"]:
+        """What its features are: bytes divided by 255, 0 and 1, or any numbers."""
+        if self.kind == "image":
+            return "bytes"
+        return "floats" if isinstance(self.space, spaces.Box) else "bits"
+
 
 class Layout:
     """Where each part of an observation lies in the features.

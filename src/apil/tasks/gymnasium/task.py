@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -65,6 +65,11 @@ class GymnasiumTask:
         self.to_environment = self.converter.taken
         """[n] long or [n, numbers] float -> a batch of actions of the environment."""
         self._pools: dict[int, Pool] = {}
+
+    @property
+    def feature_kinds(self) -> tuple[tuple[int, Literal["floats", "bytes", "bits"]], ...]:
+        """Images are bytes and choices are bits."""
+        return tuple((field.size, field.stored) for field in self.layout.fields)
 
     def reset(self, draws: Draws, episodes: int) -> GymnasiumState:
         """New episodes, each from a seed of its own."""

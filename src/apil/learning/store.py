@@ -1,0 +1,225 @@
+"""The store of answers (D in the paper): the only way from asking to learning, where there is replay.
+
+Every answer is appended once and drawn many times. What is drawn is an answer by itself or, for models that remember
+the steps before, the whole episode that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from apil.learning.rows import ANSWERED, EXECUTED, VALIDATION, RowFormat, Rows
+from apil.rng import Draws, stream_key
+from apil.settings import LearnerSettings
+from apil.types import Episodes, Lessons
+
+_FIRST = 256
+"""Rows that a new shelf has room for."""
+_VALIDATED = 512
+"""Answers or episodes, the newest of those held out, that the validation loss is taken over."""
+
+
+class Room(Protocol):
+    """Where the rows of one run are: in memory, or in a file that is mapped into it."""
+
+    array: Rows
+    """[capacity] records."""
+
+    def grow(self, capacity: int) -> None:
+        """Makes room for more rows; those that are there stay."""
+
+
+class Memory:
+    """Room in memory."""
+
+    def __init__(self, layout: RowFormat) -> None:
+        self.array: Rows = np.zeros(_FIRST, layout.dtype)
+
+    def grow(self, capacity: int) -> None:
+        larger = np.zeros(capacity, self.array.dtype)
+        larger[: len(self.array)] = self.array
+        self.array = larger
+
+
+class _Index:
+    """Growing lists of where things are: the first row and the number of rows of each."""
+
+    def __init__(self) -> None:
+        self._table = np.zeros((_FIRST, 2), np.int64)
+        self.count = 0
+
+    def add(self, found: NDArray[np.int64]) -> None:
+        """[n, 2]"""
+        while self.count + len(found) > len(self._table):
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        self._table[self.count : self.count + len(found)] = found
+        self.count += len(found)
+
+    @property
+    def table(self) -> NDArray[np.int64]:
+        """[count, 2]"""
+        return self._table[: self.count]
+
+
+class Shelf:
+    """The answers of one run."""
+
+    def __init__(
+        self, layout: RowFormat, seed: int, validation: float, *, whole: bool, room: Room | None = None
+    ) -> None:
+        """`whole` episodes are drawn, or answers by themselves; a share `validation` of them is held out."""
+        self._layout, self._seed, self._whole = layout, seed, whole
+        self._every = round(1.0 / validation) if validation else 0
+        self.room: Room = Memory(layout) if room is None else room
+        self.rows = 0
+        """Rows so far."""
+        self.answers = 0
+        """Answers so far, those held out included."""
+        self.learned, self.validation = _Index(), _Index()
+
+    def add(self, rows: Rows) -> None:
+        """Appends rows; those of an episode follow each other. Decides which are held out, and marks them."""
+        units = self._units(rows, self.rows)
+        if self._every:
+            number = self.learned.count + self.validation.count
+            held = np.array([self._is_held_out(number + at) for at in range(len(units))], bool)
+            self._mark(rows, units[held] - [self.rows, 0])
+        while self.rows + len(rows) > len(self.room.array):
+            self.room.grow(2 * len(self.room.array))
+        self.room.array[self.rows : self.rows + len(rows)] = rows
+        self._count(rows, units)
+
+    def recall(self, count: int) -> None:
+        """Takes in `count` rows that are in the room already."""
+        rows = self.room.array[:count]
+        self._count(rows, self._units(rows, 0))
+
+    def _count(self, rows: Rows, units: NDArray[np.int64]) -> None:
+        flags = rows["flags"][units[:, 0] - self.rows]
+        held = (flags & VALIDATION) != 0
+        self.learned.add(units[~held])
+        self.validation.add(units[held])
+        self.answers += int(np.count_nonzero(rows["flags"] & ANSWERED))
+        self.rows += len(rows)
+
+    def _units(self, rows: Rows, start: int) -> NDArray[np.int64]:
+        """[n, 2]: first row, counted from `start`, and length of all that can be drawn."""
+        if not self._whole:
+            places = np.flatnonzero(rows["flags"] & ANSWERED)
+            return np.stack([places + start, np.ones_like(places)], -1)
+        key, step = rows["iteration"].astype(np.int64) * 2**32 + rows["episode"], rows["step"].astype(np.int64)
+        starts = (key[1:] != key[:-1]) | (step[1:] <= step[:-1])
+        first = np.flatnonzero(np.concatenate([[True], starts])) if len(rows) else np.zeros(0, np.int64)
+        return np.stack([first + start, np.diff(np.append(first, len(rows)))], -1)
+
+    def _is_held_out(self, number: int) -> bool:
+        """One of every so many, drawn: from twice as many on there are always two."""
+        block, place = divmod(number, self._every)
+        return stream_key(self._seed, f"validation/{block}") % self._every == place
+
+    def _mark(self, rows: Rows, units: NDArray[np.int64]) -> None:
+        for first, length in units.tolist():
+            own = rows[first : first + length]
+            own["flags"] |= VALIDATION
+            self._layout.seal(own)
+
+
+class Store:
+    """The answers of a stack of runs, a shelf for each."""
+
+    def __init__(self, layout: RowFormat, horizon: int, settings: LearnerSettings, shelves: Sequence[Shelf]) -> None:
+        """`horizon` is T where whole episodes are drawn, and 1 where answers are."""
+        self.shelves = shelves
+        self._layout, self._horizon = layout, horizon
+        self._settings = settings
+
+    def add(self, episodes: Episodes, iteration: int, version: int, executes: Tensor) -> None:
+        """Appends the answers of a batch of episodes, with all steps of these where whole episodes are drawn.
+
+        `version` is the number of gradient steps before them; `executes` [runs] bool: answers are executed.
+        """
+        kept = episodes.answered
+        if self._horizon > 1:
+            kept = episodes.live & kept.any(-1, keepdim=True)
+        for run, shelf in enumerate(self.shelves):
+            episode, step = kept[run].nonzero(as_tuple=True)
+            if len(episode):
+                where = (run, episode, step)
+                flags = episodes.answered[where].byte() * (ANSWERED | EXECUTED * int(executes[run]))
+                columns: dict[str, Tensor | int] = {
+                    "iteration": iteration,
+                    "episode": episode,
+                    "step": step,
+                    "version": version,
+                    "identity": episodes.identity[where],
+                    "distance": episodes.distance[where],
+                    "action": episodes.action[where],
+                    "flags": flags,
+                }
+                rows = self._layout.write(columns, episodes.features[where], episodes.valid_actions[where])
+                shelf.add(rows)
+
+    def sample(self, draws: Draws) -> tuple[Lessons, Tensor]:
+        """A batch of each run to learn from, and [runs] bool: there was something to draw."""
+        size, recent = self._settings.replay, round(self._settings.recent * self._settings.replay)
+        luck = draws.uniform(size).numpy()
+        counts = np.array([shelf.learned.count for shelf in self.shelves])
+        window = np.minimum(counts, self._settings.capacity)[:, None].repeat(size, 1)
+        window[:, :recent] = np.minimum(window[:, :recent], size)
+        chosen = counts[:, None] - 1 - np.minimum((luck * window).astype(np.int64), window - 1)
+        units = [
+            shelf.learned.table[own] if shelf.learned.count else _NONE.repeat(size, 0)
+            for shelf, own in zip(self.shelves, chosen, strict=True)
+        ]
+        return self._lessons(np.stack(units)), torch.from_numpy(counts > 0)
+
+    def held_out(self) -> tuple[Lessons, Tensor] | None:
+        """The newest of what is not learned from, and [runs]: how many of each run; None where no run has any."""
+        counts = [min(shelf.validation.count, _VALIDATED) for shelf in self.shelves]
+        size = max(counts)
+        if not size:
+            return None
+        units = [
+            np.concatenate([shelf.validation.table[shelf.validation.count - count :], _NONE.repeat(size - count, 0)])
+            for shelf, count in zip(self.shelves, counts, strict=True)
+        ]
+        return self._lessons(np.stack(units)), torch.tensor(counts)
+
+    def _lessons(self, units: NDArray[np.int64]) -> Lessons:
+        """What is learned from `units` [runs, n, 2]: first row and length of each, 0 for none."""
+        time = np.arange(self._horizon)
+        live = time < units[..., 1:]
+        places = units[..., :1] + np.minimum(time, np.maximum(units[..., 1:] - 1, 0))
+        rows = np.stack([shelf.room.array[own] for shelf, own in zip(self.shelves, places, strict=True)])
+        answered = torch.from_numpy((rows["flags"] & ANSWERED != 0) & live)
+        action = self._layout.read_action(rows)
+        return Lessons(
+            features=self._layout.read_features(rows),
+            state=None,
+            valid_actions=self._layout.read_valid(rows),
+            answered=answered,
+            action=action,
+            distance=torch.from_numpy(np.where(answered, rows["distance"], np.float32(np.nan))),
+            identity=torch.from_numpy(np.where(answered, rows["identity"], 0).astype(np.int64)),
+            live=torch.from_numpy(live),
+        )
+
+
+_NONE: NDArray[np.int64] = np.zeros((1, 2), np.int64)
+
+
+def new_store(
+    layout: RowFormat, horizon: int, settings: LearnerSettings, seeds: Sequence[int], rooms: Sequence[Any] | None = None
+) -> Store:
+    """An empty store; its rows are in memory unless `rooms` are given. `horizon` as in `Store`."""
+    shelves = [
+        Shelf(layout, seed, settings.validation, whole=horizon > 1, room=None if rooms is None else rooms[run])
+        for run, seed in enumerate(seeds)
+    ]
+    return Store(layout, horizon, settings, shelves)
