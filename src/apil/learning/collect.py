@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import torch
@@ -14,11 +14,11 @@ from apil.errors import ApilError
 from apil.learning.ask import AnswerLog, Guard, TeacherError
 from apil.learning.group import Group, Groups, take
 from apil.model.protocol import Model
-from apil.query.protocol import Listener, QueryPolicy, QuerySession
+from apil.query.protocol import Listener, Noting, QueryPolicy, QuerySession
 from apil.rng import Streams, race
 from apil.tasks.protocol import Task
 from apil.teachers.protocol import Session, Teacher
-from apil.types import Answer, Belief, Episodes, Observation, Reference, Uncertainty
+from apil.types import ActionBox, Answer, Belief, Episodes, Observation, Reference, Uncertainty
 
 Acting = Literal["training", "alone", "helped"]
 """Whose action is executed where the query policy fires: as it is in training, the agent's, or the teacher's."""
@@ -53,6 +53,8 @@ class Step:
     """[runs, episodes] long, or [runs, episodes, n] float: what was executed."""
     live: Tensor
     """[runs, episodes] bool"""
+    notes: Tensor
+    """[runs, episodes, N]: what the query sessions noted, as in `Episodes.notes`."""
 
 
 Watch = Callable[[Any, Step], None]
@@ -100,7 +102,8 @@ def _walk(
     arrival = draws.exponential(horizon, episodes, task.actions).unbind(1)
     luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
     sessions = _open(agents, f"{prefix}teacher", iteration, episodes)
-    queries = Groups(Group(g.runs, g.streams, g.part.begin(episodes), g.name) for g in agents.queries)
+    # Without a prefix the episodes are of training, as the time of the teachers is.
+    queries = Groups(Group(g.runs, g.streams, g.part.begin(episodes, not prefix), g.name) for g in agents.queries)
     lucks = [luck[group.runs].unbind(1) for group in queries]
     listeners = [(g.runs, g.part) for g in queries if isinstance(g.part, Listener)]
     follows = _follows(agents, acting)
@@ -109,7 +112,7 @@ def _walk(
     for t in range(horizon):
         live = ~task.done(state)
         seen = task.observe(state)
-        belief = model.belief(seen, t, horizon)
+        belief = replace(model.belief(seen, t, horizon), live=live)
         wanted = [_decisions(group, belief, own[t]) for group, own in zip(queries, lucks, strict=True)]
         fired = queries.join(wanted) & live
         # An agent that is measured alone asks nobody; it is noted where it would have.
@@ -118,12 +121,12 @@ def _walk(
             answer = _answer(agents.guard, sessions, seen, task.reference(state), put, t, iteration, log)
         except TeacherError as error:
             raise error.located(iteration, t, task.describe(state, error.run, error.episode)) from error.__cause__
-        own = _own_action(belief, arrival[t], greedy)
+        own = _own_action(belief, arrival[t], greedy, task.box)
         answered = put if answer.given is None else put & answer.given
         action = torch.where(_over(answered & follows, own), answer.action, own)
         for runs, listener in listeners:
             listener.hear(take(belief, runs), take(answer, runs), answered[runs])
-        steps.append(Step(seen, belief, fired, answered, answer, action, live))
+        steps.append(Step(seen, belief, fired, answered, answer, action, live, _notes(queries, fired)))
         if watch is not None:
             watch(state, steps[-1])
         state = task.step(state, action)
@@ -138,10 +141,11 @@ def _over(flags: Tensor, values: Tensor) -> Tensor:
     return flags if flags.dim() == values.dim() else flags.unsqueeze(-1)
 
 
-def _own_action(belief: Belief, arrival: Tensor, greedy: bool) -> Tensor:
-    """What the agents do by themselves: the likeliest action, or one drawn from the mean policy."""
+def _own_action(belief: Belief, arrival: Tensor, greedy: bool, box: ActionBox | None) -> Tensor:
+    """What the agents do by themselves: the likeliest action (the mean one, if continuous), or one drawn from the mean
+    policy."""
     if belief.drawn is not None:
-        return belief.drawn
+        return box.unscaled(belief.mean[..., : len(box.low)]) if greedy and box is not None else belief.drawn
     return belief.mean.argmax(-1) if greedy else race(belief.mean, arrival)
 
 
@@ -176,6 +180,16 @@ def _decisions(group: Group[QuerySession], belief: Belief, luck: Tensor) -> Tens
         f"The query policy '{group.name}' returned {told} where decisions are due: expected a tensor "
         f"{list(luck.shape)} of type torch.bool; apil.check_query_policy says more."
     )
+
+
+def _notes(queries: Groups[QuerySession], like: Tensor) -> Tensor:
+    """[runs, episodes, N] of the step that was just asked about, padded with NaN; `like` [runs, episodes]."""
+    found = [(group, group.part.notes) for group in queries if isinstance(group.part, Noting)]
+    width = max((notes.shape[-1] for _, notes in found), default=0)
+    joined = torch.full((*like.shape, width), torch.nan)
+    for group, notes in found:
+        joined[group.runs, :, : notes.shape[-1]] = notes
+    return joined
 
 
 def _answer(
@@ -221,4 +235,5 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) ->
         uncertainty=Uncertainty(
             **{f.name: over_time([getattr(s.belief.uncertainty, f.name) for s in steps]) for f in fields(Uncertainty)}
         ),
+        notes=over_time([s.notes for s in steps]),
     )
