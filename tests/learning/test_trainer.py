@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.learning.evaluate import CHUNK, evaluate
+from apil.learning.evaluate import CHUNK, PASSES, evaluate
 from apil.learning.metrics import PARTS
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
@@ -126,7 +126,7 @@ def test_a_perfect_imitator_has_the_uncertainty_of_its_teacher(learned: Trainer)
 def test_evaluation_measures_each_run_alone_and_with_help(learned: Trainer) -> None:
     told: list[int] = []
     results = evaluate(learned.agents, 150, told.append)
-    assert told == list(range(CHUNK, 2 * 150 + 1, CHUNK))
+    assert told == list(range(CHUNK, PASSES * 150 + 1, CHUNK))
     for result in results:
         assert result["episodes"] == 150
         assert result["success_alone"] == result["success_with_help"] == 1.0

@@ -35,7 +35,7 @@ def _episodes(runs: int) -> Episodes:
     return Episodes(
         features, features[..., :3], torch.ones(runs, 4, 5, 2, dtype=torch.bool), nothing, nothing, answered,
         torch.zeros_like(answered), whole + answered, nothing, whole, whole, answered, nothing[..., 0],
-        answered[..., 0], Uncertainty(*[nothing] * 5),
+        answered[..., 0], Uncertainty(*[nothing] * 5), features[..., :0],
     )  # fmt: skip
 
 

@@ -132,6 +132,7 @@ def test_a_gaussian_model_learns_two_teachers_who_differ() -> None:
     episodes = Episodes(
         features, features, everywhere.unsqueeze(-1), nothing, nothing, everywhere, ~everywhere, answer, nothing,
         identity, answer, everywhere, nothing[..., 0], everywhere[..., 0], Uncertainty(*[nothing] * 5),
+        features[..., :0],
     )  # fmt: skip
     for iteration in range(1500):
         losses = model.losses(episodes, Streams([0]).draws("dropout", iteration))

@@ -192,7 +192,7 @@ def test_it_begins_with_full_teaching() -> None:
     for iteration in range(4):
         episodes, _ = _watched(agents, iteration)
         rates.append(float(episodes.answered.sum() / episodes.live.sum()))
-        _policy(agents).loss(episodes)
+        _policy(agents).observe(episodes)
     assert rates == [1.0, 1.0, 0.0, 0.0]
 
 
@@ -244,7 +244,7 @@ def _thrifty(alpha: float) -> tuple[Agents, list[tuple[Episodes, Any, Any]]]:
     for iteration in range(5):
         episodes, beliefs = _watched(agents, iteration)
         batches.append((episodes, _spread(beliefs), 1 - _predicted(policy, beliefs)))
-        policy.loss(episodes)
+        policy.observe(episodes)
     return agents, batches
 
 

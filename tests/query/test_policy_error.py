@@ -11,7 +11,7 @@ def _episodes(mean: torch.Tensor, action: torch.Tensor) -> Episodes:
     nothing, whole, answered = torch.zeros(shape), torch.zeros(shape).long(), torch.ones(shape, dtype=torch.bool)
     return Episodes(
         nothing, nothing, answered, mean, nothing, answered, ~answered, action, nothing, whole, action, answered,
-        nothing[..., 0], answered[..., 0], Uncertainty(*[nothing] * 5),
+        nothing[..., 0], answered[..., 0], Uncertainty(*[nothing] * 5), mean[..., :0],
     )  # fmt: skip
 
 

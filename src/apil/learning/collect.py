@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from apil.learning.ask import AnswerLog, Guard, TeacherError
-from apil.learning.group import Group, Groups
+from apil.learning.group import Group, Groups, take
 from apil.learning.walk import Acting, Agents, Ended, Question, Script, Step, Walk, Watch, advance, walk
 from apil.teachers.protocol import Session
 from apil.types import Answer, Episodes
@@ -74,7 +74,7 @@ def review(
     """
     alone = advance(walk(agents, iteration, episodes, "alone"))
     assert isinstance(alone, Episodes), "an agent alone asks nobody"
-    script = Script(alone.taken, _chosen(alone), alone.features)
+    script = Script(alone.taken, _chosen(agents, iteration, alone), alone.features)
     asked = collect(agents, iteration, episodes, log=log, left=left, script=script)
     return replace(
         alone,
@@ -87,9 +87,12 @@ def review(
     )
 
 
-def _chosen(alone: Episodes) -> Tensor:
-    """[runs, episodes, T] bool: the steps of finished episodes to ask about."""
-    return alone.unanswered
+def _chosen(agents: Agents, iteration: int, alone: Episodes) -> Tensor:
+    """[runs, episodes, T] bool: the steps of finished episodes that the query policies ask about."""
+    _, episodes, horizon = alone.live.shape
+    luck = agents.streams.draws("query", iteration).uniform(horizon, episodes).transpose(1, 2)
+    groups = Groups(agents.queries)
+    return groups.join([g.part.review(take(alone, g.runs), luck[g.runs]) for g in groups])
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,9 @@ class Learner:
         for group in agents.queries:
             if not (group.part.parameters or group.part.memory):
                 continue
-            own = group.part.loss(take(episodes, group.runs))
+            theirs = take(episodes, group.runs)
+            group.part.observe(theirs)
+            own = group.part.loss(theirs)
             if own is not None:
                 terms.append(own.loss)
                 losses.append(("query loss", group.runs, own.loss))
