@@ -246,7 +246,7 @@ def test_equal_scores_are_reviewed_by_chance_and_the_share_is_met_on_average(wal
 
 def test_rules_without_a_budget_review_where_they_fired() -> None:
     for query, settings in (("entropy", {"threshold": 1.0}), ("random", {"budget": 0.3}), ("apil", {}), ("bc", {})):
-        agents = build([RunSettings.of("maze", "rand", query, **settings)])  # type: ignore[arg-type]
+        agents = build([RunSettings.of("maze", "rand", query, **settings)])
         alone = collect(agents, 0, 16, "alone")
         luck = torch.full(alone.live.shape, 0.5)
         assert torch.equal(agents.queries[0].part.review(alone, luck), alone.unanswered)
@@ -268,7 +268,7 @@ def test_warm_batches_are_reviewed_whole() -> None:
 
 def test_what_a_gate_remembers_is_noted_in_training_alone() -> None:
     configs = [
-        RunSettings.of("maze", "rand", query, seed=seed, **settings)  # type: ignore[arg-type]
+        RunSettings.of("maze", "rand", query, seed=seed, **settings)
         for seed, (query, settings) in enumerate(
             [("entropy", {"budget": 0.2}), ("bc", {}), ("thriftydagger", {}), ("intrun", {"threshold": 0.3})]
         )
