@@ -321,6 +321,15 @@ def test_rules_for_both_kinds_of_actions_train_where_an_action_has_two_numbers(q
     assert all(math.isfinite(row["query_loss"]) for row in trained.rows if row.get("query_loss") is not None)
 
 
+def test_the_greedy_action_of_continuous_actions_is_the_mean_one() -> None:
+    team = Team({"one": lambda seen, rng: np.clip([-seen[0], 5 - seen[1]], [-2, 0], [2, 10])})
+    trained = apil.train(_reach(), team, "random", iterations=3, batch=3, budget=0.3)
+    greedy, sampled = (collect(trained.agents, 0, 4, "alone", "evaluation/", greedy=greedy) for greedy in (True, False))
+    torch.testing.assert_close(greedy.taken, _BOX.unscaled(greedy.mean[..., :2]))
+    assert not torch.equal(greedy.taken, sampled.taken)
+    assert 0 <= trained.evaluate(5)["success_greedy"] <= 1
+
+
 # What a rule refuses.
 
 

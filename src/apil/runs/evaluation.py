@@ -60,7 +60,7 @@ class PlainEvaluation:
         found = evaluate(agents, episodes, lambda done: progress(done, PASSES * episodes), greedy=wanted.greedy)[0]
         model = teacher_models(agents, min(200, episodes))[0]
         done = load_checkpoint(folder, settings)
-        result = {"iteration": done.iteration if done else 0, **found}
+        result = {"iteration": done.iteration if done else 0, "greedy": wanted.greedy, **found}
         title = f"{settings.task.name}, taught by {settings.teachers.name}, query policy {settings.query.name}"
         known = {name: value for name, value in model.items() if isinstance(value, float)}
         tables = {title: result, "Does the agent know its teachers? (divergences in bits)": known}
