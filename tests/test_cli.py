@@ -87,7 +87,8 @@ def test_a_run_is_trained_and_evaluated_from_a_shell(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     evaluation = json.loads((folder / "evaluation.json").read_text())
     assert evaluation["episodes"] == 30
-    assert evaluation["success_alone"] == evaluation["success_with_help"] == 1.0
+    assert evaluation["success_alone"] == evaluation["success_greedy"] == evaluation["success_with_help"] == 1.0
+    assert not evaluation["greedy"]
     for name in ("query_rate", "query_rate_with_help", "intrinsic", "extrinsic", "behavioral", "model", "total"):
         assert evaluation[name] >= 0
     model = evaluation["teacher_model"]
@@ -100,6 +101,11 @@ def test_evaluation_gives_the_same_bytes_again(run: Run, trained: Path, tmp_path
     assert [run("evaluate", copy, "--episodes", "30").code for copy in copies] == [0, 0]
     first, second = ((copy / "evaluation.json").read_bytes() for copy in copies)
     assert first == second
+    assert run("evaluate", copies[0], "--episodes", "30", "--greedy").code == 0
+    sampled, greedy = (json.loads(text) for text in (second, (copies[0] / "evaluation.json").read_text()))
+    assert greedy["greedy"]
+    for name in ("success_alone", "success_greedy", "teacher_model"):
+        assert greedy[name] == sampled[name]
 
 
 def test_all_parts_are_listed(run: Run) -> None:

@@ -146,6 +146,8 @@ class Belief:
     """[runs, episodes, n] float: an action of the task drawn from the mean policy, where actions are continuous."""
     of_model: Tensor | None = None
     """[runs, episodes, N2, A or n]: the mean policy (or mean scaled action) of each of the N2 models, if known."""
+    live: Tensor | None = None
+    """[runs, episodes] bool: the episode is still going on; None where all are. The walk fills it in."""
 
 
 @dataclass(frozen=True)
@@ -194,3 +196,6 @@ class Episodes(Lessons):
     """[runs, episodes] bool: by the true final distance, whatever was told."""
     uncertainty: Uncertainty
     """Each [runs, episodes, T]."""
+    notes: Tensor
+    """[runs, episodes, T, N] float: what the query session noted at each step, its score first. N is 0 where no session
+    notes anything. In a stack it is the largest of all query policies; the others' notes are padded with NaN."""

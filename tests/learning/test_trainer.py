@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from apil.learning.evaluate import CHUNK, evaluate
+from apil.learning.collect import collect
+from apil.learning.evaluate import CHUNK, PASSES, evaluate
 from apil.learning.metrics import PARTS
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
@@ -126,14 +127,38 @@ def test_a_perfect_imitator_has_the_uncertainty_of_its_teacher(learned: Trainer)
 def test_evaluation_measures_each_run_alone_and_with_help(learned: Trainer) -> None:
     told: list[int] = []
     results = evaluate(learned.agents, 150, told.append)
-    assert told == list(range(CHUNK, 2 * 150 + 1, CHUNK))
+    assert told == list(range(CHUNK, PASSES * 150 + 1, CHUNK))
     for result in results:
         assert result["episodes"] == 150
         assert result["success_alone"] == result["success_with_help"] == 1.0
         assert result["query_rate"] == result["query_rate_with_help"] == 1.0
         assert result["total"] == pytest.approx(sum(result[p] for p in ("intrinsic", "extrinsic", "model")), abs=1e-5)
         assert set(PARTS) <= set(result)
+        assert result["success_greedy"] == 1.0
     assert evaluate(learned.agents, 150) == results, "an evaluation has its own fixed random numbers"
+
+
+def test_greedy_actions_are_measured_beside_sampled_ones() -> None:
+    """A rule that asks where the mean policy is unsure: its query rate depends on the states that actions lead to."""
+    trainer = Trainer([RunSettings.of("maze", "detm", "entropy", threshold=1.9, iterations=30, batch=4)])
+    trainer.train()
+    (sampled,), (greedy,) = (evaluate(trainer.agents, 60, greedy=greedy) for greedy in (False, True))
+    walks = {
+        likeliest: collect(trainer.agents, 0, 50, "alone", "evaluation/", greedy=likeliest)
+        for likeliest in (False, True)
+    }
+    assert torch.equal(walks[True].taken, walks[True].mean.argmax(-1))
+    assert not torch.equal(walks[True].taken, walks[False].taken)
+    both = ("episodes", "success_alone", "success_greedy")
+    assert [sampled[name] for name in both] == [greedy[name] for name in both]
+    first = evaluate(trainer.agents, 50)[0], evaluate(trainer.agents, 50, greedy=True)[0]
+    for likeliest, found in zip((False, True), first, strict=True):
+        walked = walks[likeliest]
+        assert found["query_rate"] == pytest.approx(float(walked.unanswered.sum() / walked.live.sum()))
+        entropy = walked.uncertainty.total[walked.live].mean()
+        assert found["total"] == pytest.approx(float(entropy), rel=1e-4)
+    assert first[0]["success_alone"] == pytest.approx(float(walks[False].success.double().mean()))
+    assert first[0]["success_greedy"] == pytest.approx(float(walks[True].success.double().mean()))
 
 
 def test_help_helps_an_untrained_agent_in_the_maze() -> None:

@@ -36,14 +36,20 @@ class Mine:
         self.memory: Parameters = {}
         self.calls = 0
 
-    def begin(self, episodes: int) -> Any:
+    def begin(self, episodes: int, training: bool = True) -> Any:
         return self
 
     def ask(self, belief: Belief, luck: Tensor) -> Any:
         return belief.mean.amax(-1) < 0.5
 
+    def observe(self, episodes: Episodes) -> None:
+        return
+
     def loss(self, episodes: Episodes) -> Any:
         return None
+
+    def review(self, episodes: Episodes, luck: Tensor) -> Any:
+        return episodes.unanswered
 
 
 class Probabilities(Mine):
@@ -85,6 +91,51 @@ class Counting(Mine):
     def ask(self, belief: Belief, luck: Tensor) -> Any:
         self.calls += 1
         return torch.full(luck.shape, self.calls % 3 == 0)
+
+
+class SharedSession(Mine):
+    """Keeps what belongs to a session."""
+
+    def begin(self, episodes: int, training: bool = True) -> Any:
+        self.calls = 0
+        return self
+
+    def ask(self, belief: Belief, luck: Tensor) -> Any:
+        self.calls += 1
+        return torch.full(luck.shape, self.calls % 2 == 0)
+
+
+class LearnsInLoss(Mine):
+    def __init__(self, setup: QuerySetup) -> None:
+        super().__init__(setup)
+        self.parameters = {"weight": torch.ones(len(setup.thresholds))}
+        self.memory = {"batches": torch.zeros(len(setup.thresholds))}
+
+    def loss(self, episodes: Episodes) -> Any:
+        self.memory["batches"] += 1
+        return QueryLoss(self.parameters["weight"].square(), torch.ones(3, dtype=torch.bool))
+
+
+class LearnsWhileAsking(LearnsInLoss):
+    def ask(self, belief: Belief, luck: Tensor) -> Any:
+        self.memory["batches"] += 1
+        return luck < 0.5
+
+
+class AfterTheEnd(Mine):
+    def review(self, episodes: Episodes, luck: Tensor) -> Any:
+        return torch.ones_like(episodes.live)
+
+
+class ReviewsWithScores(Mine):
+    def review(self, episodes: Episodes, luck: Tensor) -> Any:
+        return luck
+
+
+class FlatNotes(Mine):
+    @property
+    def notes(self) -> Tensor:
+        return torch.zeros(16)
 
 
 class Crowd(Mine):
@@ -157,6 +208,12 @@ class Unsure(Mine):
         (NumpyLuck, "draws from global random state"),
         (PythonLuck, "draws from global random state"),
         (Counting, "decides otherwise when asked again"),
+        (SharedSession, "decides otherwise while another session is open"),
+        (LearnsInLoss, "`loss` changes its memory: only `observe` may"),
+        (LearnsWhileAsking, "a session changes the memory of its policy"),
+        (AfterTheEnd, "review chose steps after the end of an episode"),
+        (ReviewsWithScores, r"review returned a tensor .*; expected decisions \[3, 16, 4\]"),
+        (FlatNotes, r"its notes are a tensor \[16\] .* at step 0; expected floats \[3, 16, N\]"),
         (Crowd, "decides otherwise alone than in a stack"),
         (Broken, "raised KeyError when asked: 'threshold'"),
         (NoLoss, "it has parameters, but loss returned None"),

@@ -192,7 +192,7 @@ def test_it_begins_with_full_teaching() -> None:
     for iteration in range(4):
         episodes, _ = _watched(agents, iteration)
         rates.append(float(episodes.answered.sum() / episodes.live.sum()))
-        _policy(agents).loss(episodes)
+        _policy(agents).observe(episodes)
     assert rates == [1.0, 1.0, 0.0, 0.0]
 
 
@@ -244,7 +244,7 @@ def _thrifty(alpha: float) -> tuple[Agents, list[tuple[Episodes, Any, Any]]]:
     for iteration in range(5):
         episodes, beliefs = _watched(agents, iteration)
         batches.append((episodes, _spread(beliefs), 1 - _predicted(policy, beliefs)))
-        policy.loss(episodes)
+        policy.observe(episodes)
     return agents, batches
 
 
@@ -319,6 +319,15 @@ def test_rules_for_both_kinds_of_actions_train_where_an_action_has_two_numbers(q
     options: dict[str, Any] = {} if query in ("variance", "rnd") else {"query_options": {"warm": 1}}
     trained = apil.train(_reach(), team, query, iterations=3, batch=3, budget=0.3, log_every=1, **options)
     assert all(math.isfinite(row["query_loss"]) for row in trained.rows if row.get("query_loss") is not None)
+
+
+def test_the_greedy_action_of_continuous_actions_is_the_mean_one() -> None:
+    team = Team({"one": lambda seen, rng: np.clip([-seen[0], 5 - seen[1]], [-2, 0], [2, 10])})
+    trained = apil.train(_reach(), team, "random", iterations=3, batch=3, budget=0.3)
+    greedy, sampled = (collect(trained.agents, 0, 4, "alone", "evaluation/", greedy=greedy) for greedy in (True, False))
+    torch.testing.assert_close(greedy.taken, _BOX.unscaled(greedy.mean[..., :2]))
+    assert not torch.equal(greedy.taken, sampled.taken)
+    assert 0 <= trained.evaluate(5)["success_greedy"] <= 1
 
 
 # What a rule refuses.

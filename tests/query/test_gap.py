@@ -33,8 +33,10 @@ def policy(gap: float | str) -> ProgressPrediction:
 def test_the_estimate_is_the_mean_final_distance_where_the_teachers_were_followed() -> None:
     followed, partly = episodes_too_short("bc"), episodes_too_short("random")
     learner = policy("estimate")
-    learner.loss(partly)
-    learner.loss(followed)
+    for episodes in (partly, followed):
+        learner.observe(episodes)
+        learner.loss(episodes)
+        learner.loss(partly)  # may be repeated: it remembers nothing
     own = (partly.answered | ~partly.live).all(-1)
     assert 0 < int(own.sum()) < own.numel()
     for run in range(2):

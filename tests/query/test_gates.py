@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,12 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.learning.build import build
 from apil.learning.collect import collect
+from apil.learning.evaluate import evaluate
 from apil.learning.group import take
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES, takes_budget
-from apil.query.gates import RECENT, Budget, Threshold
+from apil.query.gates import CATCH_UP, RECENT, Budget, Threshold
 from apil.rng import Streams
 from apil.runs.train import resume_run, start_run
 from apil.settings import RunSettings
@@ -96,6 +99,204 @@ def test_a_threshold_is_strict_and_each_runs_own() -> None:
     gate = Threshold(torch.tensor([0.25, 0.5])).begin()
     score = torch.tensor([[0.1, 0.25, 0.3, 0.9]] * 2)
     assert gate(score, torch.zeros_like(score)).tolist() == [[False, False, True, True], [False, False, False, True]]
+
+
+# Where an agent is measured.
+
+
+def _learned(budget: float, low: float = 0.2, high: float = 0.4) -> Budget:
+    """A gate of two runs that has seen scores from `low` to `high` in training."""
+    gate = Budget(torch.full((2,), budget))
+    gate.memory["recent"].copy_(torch.linspace(low, high, RECENT).expand(2, -1))
+    gate.memory["known"].fill_(True)
+    return gate
+
+
+def _measured(gate: Budget, level: Callable[[Tensor], Tensor], lengths: Tensor, horizon: int = 50) -> Tensor:
+    """[runs]: the share of live steps asked; `level` makes scores of uniform numbers, `lengths` [episodes] are live."""
+    decide = gate.begin(training=False)
+    fired, steps = torch.zeros(2), torch.zeros(2)
+    for t in range(horizon):
+        draws = Streams([5, 6]).draws("measured", t)
+        score, luck = level(draws.uniform(len(lengths))), draws.uniform(len(lengths))
+        live = (t < lengths).expand(2, -1)
+        asks = decide(torch.where(live, score, 1e6), luck, live) & live  # what a finished episode scores says nothing
+        fired, steps = fired + asks.sum(1), steps + live.sum(1)
+    return fired / steps
+
+
+_LEVELS: dict[str, Callable[[Tensor], Tensor]] = {
+    "as in training": lambda u: 0.2 + 0.2 * u,
+    "a hundred times as high": lambda u: 20 + 20 * u,
+    "a hundredth": lambda u: 0.002 + 0.002 * u,
+    "always the same": lambda u: torch.full_like(u, 0.7),
+    "always the same, and low": lambda u: torch.zeros_like(u),
+    "two values": lambda u: (u > 0.3).float(),
+}
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("level", _LEVELS)
+def test_a_budget_holds_when_the_level_of_scores_shifts_after_training(level: str, budget: float) -> None:
+    share = _measured(_learned(budget), _LEVELS[level], torch.full((50,), 50))
+    torch.testing.assert_close(share, torch.full((2,), budget), rtol=0.2, atol=0.0)
+
+
+@pytest.mark.parametrize("level", _LEVELS)
+def test_a_budget_is_one_of_live_steps(level: str) -> None:
+    share = _measured(_learned(0.1), _LEVELS[level], torch.arange(1, 51))
+    torch.testing.assert_close(share, torch.full((2,), 0.1), rtol=0.2, atol=0.0)
+
+
+def test_a_budget_holds_over_many_short_evaluations_of_one_gate() -> None:
+    """Each begins from what was remembered in training, whose level is another one."""
+    gate = _learned(0.1)
+    shares = [_measured(gate, _LEVELS["a hundred times as high"], torch.full((50,), 8), 8) for _ in range(3)]
+    torch.testing.assert_close(torch.stack(shares).mean(0), torch.full((2,), 0.1), rtol=0.2, atol=0.0)
+
+
+def test_a_single_episode_is_over_its_budget_by_no_more_than_is_said() -> None:
+    for level in _LEVELS.values():
+        share = _measured(_learned(0.1), level, torch.full((1,), 50))
+        assert float(share.max()) * 50 <= 0.1 * 50 + 0.1 * CATCH_UP + 1
+
+
+def test_the_highest_scores_are_asked_about_where_an_agent_is_measured() -> None:
+    decide = _learned(0.2).begin(training=False)
+    asked, left = [], []
+    for t in range(40):
+        draws = Streams([5, 6]).draws("highest", t)
+        score, luck = 100 * draws.uniform(50), draws.uniform(50)
+        asks = decide(score, luck)
+        asked.append(score[asks])
+        left.append(score[~asks])
+    assert float(torch.cat(asked).quantile(0.1)) > float(torch.cat(left).quantile(0.9))
+
+
+def test_a_measured_run_asks_the_same_alone_and_in_a_stack() -> None:
+    both, alone = _learned(0.1), Budget(torch.tensor([0.1]))
+    for name, value in alone.memory.items():
+        value.copy_(both.memory[name][:1])
+    decide, other = both.begin(training=False), alone.begin(training=False)
+    for t in range(20):
+        draws = Streams([5, 6]).draws("stack", t)
+        score, luck = 3 * draws.uniform(7), draws.uniform(7)
+        assert torch.equal(decide(score, luck)[:1], other(score[:1], luck[:1]))
+
+
+def test_questions_of_a_teacher_that_keeps_control_count() -> None:
+    decide = _learned(0.1).begin(training=False)
+    held = torch.ones(2, 10, dtype=torch.bool)
+    for t in range(20):
+        draws = Streams([5, 6]).draws("held", t)
+        asks = decide(0.2 + 0.2 * draws.uniform(10), draws.uniform(10), None, held)
+    assert not bool(asks.any()), "it is far over its budget"
+
+
+@pytest.mark.parametrize("query", ["apil", "entropy", "thriftydagger", "safedagger", "rnd"])
+def test_a_trained_agent_keeps_its_budget_when_it_is_measured(query: str) -> None:
+    """Averaged weights have scores of another level than those that were trained with."""
+    config = RunSettings.of("maze", "twodifdetm", query, iterations=15, batch=4, budget=0.1, average=0.99)
+    trainer = Trainer([config])
+    trainer.train()
+    memory = trainer.agents.queries[0].part.memory
+    before = {name: value.clone() for name, value in memory.items()}
+    found = evaluate(trainer.trained_agents(), 100)[0]
+    assert found["query_rate"] == pytest.approx(0.1, rel=0.2)
+    if query != "thriftydagger":  # its teacher keeps control, and is asked for longer than the gate foresees
+        assert found["query_rate_with_help"] == pytest.approx(0.1, rel=0.2)
+    assert all(torch.equal(value, before[name]) for name, value in memory.items())
+
+
+# Reviews.
+
+
+def test_a_review_takes_the_highest_scores_of_the_whole_batch(walked: Episodes) -> None:
+    gate = Budget(torch.tensor([0.25, 0.25]))
+    scores, luck = (Streams([5, 6]).draws("review", 0).uniform(2, *walked.live.shape[1:])).unbind(1)
+    chosen = gate.review(scores, walked, luck)
+    assert not bool((chosen & ~walked.live).any())
+    for run in range(2):
+        wanted = 0.25 * int(walked.live[run].sum())
+        assert int(chosen[run].sum()) in (math.floor(wanted), math.ceil(wanted))
+        assert float(scores[run][chosen[run]].min()) > float(scores[run][walked.live[run] & ~chosen[run]].max())
+
+
+def test_a_review_makes_up_for_what_was_asked_before(walked: Episodes) -> None:
+    scores = luck = Streams([5, 6]).draws("review", 0).uniform(*walked.live.shape[1:])
+    gate = Budget(torch.tensor([0.25, 0.25]))
+    gate.memory["counts"].copy_(torch.tensor([[1000.0, 1000.0], [0.0, 100.0]]))
+    none, more = gate.review(scores, walked, luck).sum((1, 2)).tolist()
+    assert none == 0
+    assert more == pytest.approx((0.25 + 25 / RECENT) * int(walked.live[1].sum()), abs=1)
+
+
+def test_equal_scores_are_reviewed_by_chance_and_the_share_is_met_on_average(walked: Episodes) -> None:
+    gate, rounds = Budget(torch.tensor([0.013, 0.3])), 400
+    count = torch.zeros(walked.live.shape)
+    for number in range(rounds):
+        luck = Streams([5, 6]).draws("review", number).uniform(*walked.live.shape[1:])
+        count += gate.review(torch.zeros_like(luck), walked, luck)
+    for run, budget in enumerate((0.013, 0.3)):
+        each = count[run][walked.live[run]].double() / rounds
+        # The number is rounded up or down, so that the mean of a review varies by half a step at most.
+        assert abs(float(each.mean()) - budget) < 5 * 0.5 / len(each) / rounds**0.5
+        assert float(each.max()) < budget + 6 * (budget / rounds) ** 0.5, "no step is preferred"
+
+
+def test_rules_without_a_budget_review_where_they_fired() -> None:
+    for query, settings in (("entropy", {"threshold": 1.0}), ("random", {"budget": 0.3}), ("apil", {}), ("bc", {})):
+        agents = build([RunSettings.of("maze", "rand", query, **settings)])
+        alone = collect(agents, 0, 16, "alone")
+        luck = torch.full(alone.live.shape, 0.5)
+        assert torch.equal(agents.queries[0].part.review(alone, luck), alone.unanswered)
+        assert bool(alone.unanswered.any())
+
+
+def test_warm_batches_are_reviewed_whole() -> None:
+    agents = build([RunSettings.of("maze", "rand", "safedagger", budget=0.1, query_options={"warm": 1})])
+    policy = agents.queries[0].part
+    for live_share in (True, False):
+        alone = collect(agents, 0, 16, "alone")
+        chosen = policy.review(alone, torch.full(alone.live.shape, 0.5))
+        assert torch.equal(chosen, alone.live) == live_share
+        policy.observe(alone)
+
+
+# Notes.
+
+
+def test_what_a_gate_remembers_is_noted_in_training_alone() -> None:
+    configs = [
+        RunSettings.of("maze", "rand", query, seed=seed, **settings)
+        for seed, (query, settings) in enumerate(
+            [("entropy", {"budget": 0.2}), ("bc", {}), ("thriftydagger", {}), ("intrun", {"threshold": 0.3})]
+        )
+    ]
+    walked = collect(build(configs), 0, 5)
+    assert walked.notes.shape == (*walked.live.shape, 4)
+    torch.testing.assert_close(walked.notes[0, ..., 0], walked.uncertainty.total[0])
+    assert bool(walked.notes[0, ..., 1:].isnan().all())
+    assert bool(walked.notes[[1, 3]].isnan().all())
+    assert not bool(walked.notes[2].isnan().any())
+    assert collect(build(configs), 0, 5, "alone", "evaluation/").notes.shape[-1] == 0
+    assert collect(build(configs[1:2]), 0, 5).notes.shape == (*walked.live[:1].shape, 0)
+
+
+@pytest.mark.parametrize("query", ["entropy", "apil", "thriftydagger"])
+def test_two_walks_may_be_open_at_once(query: str) -> None:
+    """Memory takes in each batch by its own notes, whatever was walked since."""
+    one, other = (build([RunSettings.of("maze", "rand", query, budget=0.2)]) for _ in range(2))
+    first, second = (collect(one, number, 4) for number in (0, 1))
+    for batch in (first, second):
+        one.queries[0].part.observe(batch)
+    collect(other, 5, 3)
+    for batch in (first, second):
+        other.queries[0].part.observe(batch)
+    memory = one.queries[0].part.memory
+    assert all(torch.equal(value, other.queries[0].part.memory[name]) for name, value in memory.items())
+    scores = torch.cat([batch.notes[..., 0].flatten(1) for batch in (first, second)], 1)
+    assert torch.equal(memory["gate.recent"][0, -scores.shape[1] :], scores[0, -RECENT:])
 
 
 def _trained(configs: list[RunSettings]) -> tuple[list[list[dict[str, Any]]], list[dict[str, Tensor]]]:

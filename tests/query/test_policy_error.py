@@ -13,6 +13,7 @@ def _episodes(mean: torch.Tensor, action: torch.Tensor) -> Episodes:
         features=nothing, state=nothing, valid_actions=answered, answered=answered, action=action, distance=nothing,
         identity=whole, live=answered, mean=mean, identity_belief=nothing, unanswered=~answered, taken=action,
         final_distance=nothing[..., 0], success=answered[..., 0], uncertainty=Uncertainty(*[nothing] * 5),
+        notes=mean[..., :0],
     )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ def _episodes(state: Tensor, mean: Tensor) -> Episodes:
         features=state, state=state, valid_actions=torch.ones_like(mean).bool(), mean=mean, identity_belief=mean,
         answered=no, unanswered=no, action=flat.long(), distance=flat, identity=flat.long(), taken=flat.long(),
         live=~no, final_distance=flat[..., 0], success=no[..., 0], uncertainty=Uncertainty(*[flat] * 5),
+        notes=state[..., :0],
     )  # fmt: skip
 
 

@@ -170,6 +170,7 @@ def test_the_estimated_gap_leaves_out_what_was_not_told() -> None:
     told = collect(agents, 0, 20, "helped")
     everywhere = replace(told, answered=told.live, distance=torch.where(told.live, 3.0, torch.nan))
     policy = agents.queries[0].part
+    policy.observe(everywhere)
     loss = policy.loss(everywhere)
     assert loss is not None
     assert bool(loss.loss.isfinite().all())

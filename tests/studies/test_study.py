@@ -25,7 +25,9 @@ from apil.settings import RunSettings
 from apil.studies.engine import run_cells, standing, work_of
 from apil.studies.folder import claim_folder
 from apil.studies.plan import SAMPLE_SIZES, Cell, plan, stacks
+from apil.studies.records import read_study
 from apil.studies.summary import write_records
+from apil.studies.tables import queries_table
 
 _BASE = RunSettings.of("grid", "detm", "never", iterations=30, log_every=10, expectation="monte-carlo")
 _TEACHERS, _QUERIES, _SEEDS = ("detm", "twodifdetm"), ("apil", "dagger", "intrun"), 2
@@ -198,6 +200,25 @@ def test_summary_figures_are_those_of_the_rows(study: Path) -> None:
         assert entry["answers"]["mean"] == pytest.approx(sum(r[-1]["answers"] for r in rows) / 2)
         alone = [read_json(study / "runs" / cell.folder / "evaluation.json")["success_alone"] for cell in own]
         assert entry["success_alone"]["mean"] == pytest.approx(sum(alone) / 2)
+        greedy = [read_json(study / "runs" / cell.folder / "evaluation.json")["success_greedy"] for cell in own]
+        assert entry["success_greedy"]["mean"] == pytest.approx(sum(greedy) / 2)
+
+
+def test_runs_that_were_not_measured_with_greedy_actions_lack_that_figure(study: Path, tmp_path: Path) -> None:
+    """As those of earlier versions; the others keep it, and the table shows what is missing."""
+    old = Path(shutil.copytree(study, tmp_path / "old"))
+    cells = _cells()
+    path = old / "runs" / next(cell.folder for cell in cells if cell.samples is None) / "evaluation.json"
+    found = read_json(path)
+    assert found.pop("success_greedy") == 1.0
+    path.write_text(json.dumps(found))
+    write_records(cells, old, {})
+    figures = [cell.figure("success_greedy").known for cell in read_study(old).cells]
+    assert figures.count(False) == 1
+    assert len(figures) == len(_TEACHERS) * len(_QUERIES)
+    tables = [block for block in queries_table(read_study(old)).blocks if "success alone, greedy" in block.header]
+    column = [row[block.header.index("success alone, greedy")] for block in tables for row in block.rows]
+    assert column.count("–") == 1
 
 
 def test_teachers_are_recorded_beside_what_is_expected_of_them(study: Path) -> None:

@@ -7,7 +7,6 @@ distribution and uncertainty, alone or in a batch.
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -127,7 +126,7 @@ class Agent:
             fired = None
             if self._query is not None:
                 luck = self._streams.draws("acting/query", number).uniform(count)
-                fired = self._query.begin(count).ask(belief, luck)
+                fired = self._query.begin(count, training=False).ask(belief, luck)
             return self._decision(belief, self._choose(belief, arrival), fired, alone)
 
     def episode(self, *, sample: bool = False, seed: int | None = None) -> Episode:
@@ -217,9 +216,7 @@ class Episode:
 
     def __init__(self, agent: Agent, sample: bool, number: int) -> None:
         self._agent, self._sample = agent, sample
-        # A copy: some query policies keep what belongs to a session, and episodes may be open side by side.
-        with torch.inference_mode():
-            self._policy = copy.deepcopy(agent._query)
+        self._policy = agent._query
         self._luck_draws = agent._streams.draws("acting/query", number)
         self._draws = agent._draws(number if sample else 0)
         self._step, self._count, self._closed = 0, 0, False
@@ -297,7 +294,7 @@ class Episode:
             self._votes = agent._votes
         self._luck = self._luck_draws.uniform(agent.spec.horizon, count)
         if not self._step and self._policy is not None:
-            self._session = self._policy.begin(count)
+            self._session = self._policy.begin(count, training=False)
 
 
 def _in_chunks(votes: ActingModel, seen: Observation, t: int, horizon: int) -> Belief:

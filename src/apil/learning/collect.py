@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from apil.learning.ask import AnswerLog, Guard, TeacherError, no_answer
-from apil.learning.group import Group, Groups
+from apil.learning.ask import AnswerLog, Guard, TeacherError
+from apil.learning.group import Group, Groups, take
 from apil.learning.walk import Acting, Agents, Ended, Question, Script, Step, Walk, Watch, advance, walk
 from apil.teachers.protocol import Session
 from apil.types import Answer, Episodes
 
-__all__ = ["Acting", "Agents", "Step", "collect"]
+__all__ = ["Acting", "Agents", "Script", "Step", "collect", "review"]
 
 
 def collect(
@@ -43,6 +43,7 @@ def collect(
     return teachers.final(_driven(steps, teachers, left))
 
 
+@torch.inference_mode()
 def _driven(steps: Walk, teachers: OpenTeachers, left: Tensor | None) -> Episodes:
     found = advance(steps)
     while isinstance(found, Question):
@@ -60,6 +61,38 @@ def _driven(steps: Walk, teachers: OpenTeachers, left: Tensor | None) -> Episode
 def within(put: Tensor, left: Tensor) -> Tensor:
     """The questions [runs, episodes] to put where `left` [runs] more answers may be given; first episodes first."""
     return put & (put.cumsum(1) <= left.unsqueeze(1))
+
+
+def review(
+    agents: Agents, iteration: int, episodes: int, log: AnswerLog | None = None, left: Tensor | None = None
+) -> Episodes:
+    """Training episodes that the agents walk alone; the teachers are asked about them afterwards.
+
+    The query policies see whole episodes before they choose the steps to ask about. Then the same episodes are walked
+    again by a `Script`, and the questions are put; no answer is executed. `log` and `left` are those of `collect`.
+    An environment that does not show the same a second time is an error.
+    """
+    alone = advance(walk(agents, iteration, episodes, "alone"))
+    assert isinstance(alone, Episodes), "an agent alone asks nobody"
+    script = Script(alone.taken, _chosen(agents, iteration, alone), alone.features)
+    asked = collect(agents, iteration, episodes, log=log, left=left, script=script)
+    return replace(
+        alone,
+        answered=asked.answered,
+        unanswered=asked.unanswered,
+        action=asked.action,
+        distance=asked.distance,
+        identity=asked.identity,
+        final_distance=asked.final_distance,
+    )
+
+
+def _chosen(agents: Agents, iteration: int, alone: Episodes) -> Tensor:
+    """[runs, episodes, T] bool: the steps of finished episodes that the query policies ask about."""
+    _, episodes, horizon = alone.live.shape
+    luck = agents.streams.draws("query", iteration).uniform(horizon, episodes).transpose(1, 2)
+    groups = Groups(agents.queries)
+    return groups.join([g.part.review(take(alone, g.runs), luck[g.runs]) for g in groups])
 
 
 @dataclass(frozen=True)
@@ -81,12 +114,12 @@ class OpenTeachers:
         sessions = Groups(Group(g.runs, g.streams, g.part.begin(own, episodes, horizon), g.name) for g, own in groups)
         return OpenTeachers(agents.guard, sessions, log)
 
-    @torch.inference_mode()
     def answer(self, question: Question) -> Answer:
-        """The answers, from the log as far as it knows them; an error says where it happened."""
+        """The answers, from the log as far as it knows them; an error says where it happened.
+
+        For inference mode: what is asked was computed in it.
+        """
         seen, reference, t = question.seen, question.reference, question.t
-        if not question.put.any():
-            return no_answer(question.put, self.guard.box)
         try:
             if self.log is None:
                 return self.guard.answers(self.sessions, seen, reference, question.put, t)

@@ -12,32 +12,39 @@ from apil.learning.collect import Acting, Agents, collect
 from apil.learning.metrics import PARTS, step_sums
 from apil.types import Episodes
 
+PASSES = 3
+"""How often an evaluation goes through its episodes."""
 CHUNK = 50
 """Episodes that an evaluation runs at once; twice as many no longer fit the cache for a stack of 50 runs."""
 
 
-def chunks(agents: Agents, episodes: int, acting: Acting, prefix: str) -> Iterator[Episodes]:
+def chunks(agents: Agents, episodes: int, acting: Acting, prefix: str, greedy: bool = False) -> Iterator[Episodes]:
     """Batches of at most `CHUNK` episodes, `episodes` in all."""
     for place in range(0, episodes, CHUNK):
-        yield collect(agents, place // CHUNK, min(CHUNK, episodes - place), acting, prefix)
+        yield collect(agents, place // CHUNK, min(CHUNK, episodes - place), acting, prefix, greedy=greedy)
 
 
 def evaluate(
-    agents: Agents, episodes: int, progress: Callable[[int], None] = lambda episodes: None
+    agents: Agents, episodes: int, progress: Callable[[int], None] = lambda episodes: None, *, greedy: bool = False
 ) -> list[dict[str, Any]]:
-    """For each run: success alone, with help (the teacher's action is executed wherever the query policy fires), the
-    share of steps at which it fires in both, and the five uncertainties of the rollout alone.
+    """For each run: success alone with sampled and with greedy actions; success with help (the teacher's action is
+    executed wherever the query policy fires); the share of steps at which it fires alone and with help; and the five
+    uncertainties of the rollout alone.
 
-    Actions are sampled from the mean policy, as in training. `progress` is told the episodes done, of twice `episodes`.
+    Sampled actions are drawn from the mean policy, as in training. The greedy action is the likeliest one, or the mean
+    where actions are continuous. If `greedy`, query rates, uncertainties and success with help are those of greedy
+    actions too; otherwise of sampled ones. `progress` is called with the episodes done, of `PASSES` times `episodes`.
     """
-    done = 0
+    passes: tuple[tuple[str, Acting, bool, str | None], ...] = (
+        ("success_alone", "alone", False, None if greedy else "query_rate"),
+        ("success_greedy", "alone", True, "query_rate" if greedy else None),
+        ("success_with_help", "helped", greedy, "query_rate_with_help"),
+    )
     results: dict[str, Tensor] = {}
-    for acting, success, rate in (
-        ("alone", "success_alone", "query_rate"),
-        ("helped", "success_with_help", "query_rate_with_help"),
-    ):
+    for number, (success, acting, likeliest, rate) in enumerate(passes):
         totals: dict[str, Tensor] = {}
-        for batch in chunks(agents, episodes, acting, "evaluation/"):  # type: ignore[arg-type]
+        done = number * episodes
+        for batch in chunks(agents, episodes, acting, "evaluation/", likeliest):
             parts = {
                 "successes": batch.success.sum(1).double(),
                 "fired": (batch.answered | batch.unanswered).sum((1, 2)).double(),
@@ -48,8 +55,9 @@ def evaluate(
             done += batch.success.shape[1]
             progress(done)
         results[success] = totals["successes"] / episodes
-        results[rate] = totals["fired"] / totals["steps"]
-        if acting == "alone":
+        if rate is not None:
+            results[rate] = totals["fired"] / totals["steps"]
+        if rate == "query_rate":
             results.update({part: totals[part] / totals["steps"] for part in PARTS})
     columns = {name: values.tolist() for name, values in results.items()}
     runs = len(agents.streams.seeds)

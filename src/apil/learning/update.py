@@ -93,7 +93,9 @@ class Learner:
         for group in self._agents.queries:
             if not (group.part.parameters or group.part.memory):
                 continue
-            own = group.part.loss(take(episodes, group.runs))
+            theirs = take(episodes, group.runs)
+            group.part.observe(theirs)
+            own = group.part.loss(theirs)
             if own is not None:
                 found.losses.append(own.loss)
                 found.active.append(own.active)

@@ -7,7 +7,7 @@ does not know who answers or how long that takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -18,7 +18,7 @@ from apil.errors import ApilError
 from apil.learning.ask import Guard, no_answer
 from apil.learning.group import Group, Groups, take
 from apil.model.protocol import Model
-from apil.query.protocol import Listener, QueryPolicy, QuerySession
+from apil.query.protocol import Listener, Noting, QueryPolicy, QuerySession
 from apil.rng import Streams, race
 from apil.tasks.protocol import Task
 from apil.teachers.protocol import Teacher
@@ -71,6 +71,8 @@ class Step:
     """[runs, episodes] long, or [runs, episodes, n] float: what was executed."""
     live: Tensor
     """[runs, episodes] bool"""
+    notes: Tensor
+    """[runs, episodes, N]: what the query sessions noted, as in `Episodes.notes`."""
 
 
 @dataclass(frozen=True)
@@ -114,14 +116,14 @@ def walk(
     model = agents.model.begin(draws, streams.draws(f"{prefix}identity", iteration), episodes, horizon)
     arrival = draws.exponential(horizon, episodes, task.actions)
     luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
-    mind = _Mind(agents.queries, episodes, luck, arrival, greedy) if script is None else _Reader(script)
+    mind = _Mind(agents, episodes, luck, arrival, greedy, training=not prefix) if script is None else _Reader(script)
     follows = _follows(agents, acting, script)
     state = task.reset(streams.draws(f"{prefix}task", iteration), episodes)
     steps: list[Step] = []
     for t in range(horizon):
         live = ~task.done(state)
         seen = task.observe(state)
-        belief = model.belief(seen, t, horizon)
+        belief = replace(model.belief(seen, t, horizon), live=live)
         fired = mind.ask(seen, belief, t) & live
         # An agent that is measured alone asks nobody; it is noted where it would have.
         put = fired if acting != "alone" else torch.zeros_like(fired)
@@ -133,7 +135,7 @@ def walk(
         own = mind.act(belief, t)
         action = torch.where(_over(answered & follows, own), answer.action, own)
         mind.hear(belief, answer, answered)
-        steps.append(Step(seen, belief, fired, answered, answer, action, live))
+        steps.append(Step(seen, belief, fired, answered, answer, action, live, mind.notes(fired)))
         if watch is not None:
             watch(state, steps[-1])
         state = task.step(state, action)
@@ -166,31 +168,43 @@ class _Decides(Protocol):
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         """What came of the questions."""
 
+    def notes(self, like: Tensor) -> Tensor:
+        """[runs, episodes, N] of the step that was just asked about, padded with NaN; `like` [runs, episodes]."""
+
 
 class _Mind(_Decides):
     """The agents and their query policies."""
 
     def __init__(
-        self, queries: Sequence[Group[QueryPolicy]], episodes: int, luck: Tensor, arrival: Tensor, greedy: bool
+        self, agents: Agents, episodes: int, luck: Tensor, arrival: Tensor, greedy: bool, *, training: bool
     ) -> None:
-        self._sessions = Groups(Group(g.runs, g.streams, g.part.begin(episodes), g.name) for g in queries)
+        opened = [(g, g.part.begin(episodes, training)) for g in agents.queries]
+        self._sessions = Groups(Group(g.runs, g.streams, session, g.name) for g, session in opened)
         self._lucks = [luck[group.runs].unbind(1) for group in self._sessions]
         self._listeners = [(g.runs, g.part) for g in self._sessions if isinstance(g.part, Listener)]
-        self._arrival, self._greedy = arrival.unbind(1), greedy
+        self._arrival, self._greedy, self._box = arrival.unbind(1), greedy, agents.task.box
 
     def ask(self, seen: Observation, belief: Belief, t: int) -> Tensor:
         found = [_decisions(group, belief, own[t]) for group, own in zip(self._sessions, self._lucks, strict=True)]
         return self._sessions.join(found)
 
     def act(self, belief: Belief, t: int) -> Tensor:
-        """The likeliest action, or one drawn from the mean policy."""
-        if belief.drawn is not None:
-            return belief.drawn
+        """The likeliest action (the mean one, if continuous), or one drawn from the mean policy."""
+        if self._box is not None and belief.drawn is not None:
+            return self._box.unscaled(belief.mean[..., : len(self._box.low)]) if self._greedy else belief.drawn
         return belief.mean.argmax(-1) if self._greedy else race(belief.mean, self._arrival[t])
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         for runs, listener in self._listeners:
             listener.hear(take(belief, runs), take(answer, runs), answered[runs])
+
+    def notes(self, like: Tensor) -> Tensor:
+        found = [(group, group.part.notes) for group in self._sessions if isinstance(group.part, Noting)]
+        width = max((notes.shape[-1] for _, notes in found), default=0)
+        joined = torch.full((*like.shape, width), torch.nan)
+        for group, notes in found:
+            joined[group.runs, :, : notes.shape[-1]] = notes
+        return joined
 
 
 @dataclass(frozen=True)
@@ -213,6 +227,9 @@ class _Reader(_Decides):
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         """Nothing hangs on it."""
+
+    def notes(self, like: Tensor) -> Tensor:
+        return like.new_zeros(*like.shape, 0, dtype=torch.float)
 
 
 def _over(flags: Tensor, values: Tensor) -> Tensor:
@@ -270,4 +287,5 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) ->
         uncertainty=Uncertainty(
             **{f.name: over_time([getattr(s.belief.uncertainty, f.name) for s in steps]) for f in fields(Uncertainty)}
         ),
+        notes=over_time([s.notes for s in steps]),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from apil.contract import global_random_state
 from apil.errors import ApilError, in_one_line
 from apil.query import QUERY_POLICIES
-from apil.query.protocol import Listener, QueryLoss, QueryPolicy, QuerySetup
+from apil.query.protocol import Listener, Noting, QueryLoss, QueryPolicy, QuerySetup
 from apil.rng import Streams
 from apil.types import Answer, Belief, Episodes, Uncertainty
 
@@ -26,8 +27,9 @@ def check_query_policy(
 
     `factory` is what would be registered, `factory(setup, **options)`, or a registered name. The made-up runs have the
     threshold, or the budget if there is one. Checked are the form of the policy and its session, shape and type of its
-    decisions, that they depend on the belief and the luck alone (not on global random state, the calls before, or the
-    other runs of a stack) and that its loss is finite and has gradients.
+    decisions and notes, that they depend on the belief and the luck alone (not on global random state, the calls
+    before, other open sessions, or the other runs of a stack), that only `observe` changes memory, that a review
+    chooses live steps, and that the loss is finite, has gradients and can be repeated.
     """
     made = QUERY_POLICIES.load(factory) if isinstance(factory, str) else factory
     name = factory if isinstance(factory, str) else getattr(factory, "__name__", type(factory).__name__)
@@ -40,6 +42,7 @@ def check_query_policy(
     try:
         _check_form(policy)
         _check_decisions(policy, alone)
+        _check_review(policy)
         _check_learning(policy)
     except ApilError as error:
         raise ApilError(f"Query policy '{name}': {str(error).removesuffix('.')}.") from error
@@ -56,7 +59,9 @@ def _check_form(policy: Any) -> None:
         ("parameters", "what it learns, a dict of tensors [runs, ...]; empty for fixed rules"),
         ("memory", "what it keeps, a dict of tensors [runs, ...]; empty for most"),
         ("begin", "a method that opens a batch of episodes"),
+        ("observe", "a method that takes in a batch of training episodes; it may do nothing"),
         ("loss", "a method that returns a QueryLoss, or None for fixed rules"),
+        ("review", "a method that chooses steps of finished episodes; `episodes.unanswered` is where it fired"),
     ):
         found = hasattr(policy, attribute)
         _require(found, f"its factory returned {type(policy).__name__}, which has no '{attribute}' ({what})")
@@ -79,9 +84,15 @@ def _check_decisions(policy: QueryPolicy, alone: QueryPolicy) -> None:
     _require(global_random_state() == before, drawn)
     again = (
         "it decides otherwise when asked again with the same beliefs and luck: decisions may depend on these, on "
-        "`begin` and on what `loss` remembers, and on nothing else"
+        "`begin` and on what `observe` remembers, and on nothing else"
     )
     _require(_equal(decisions, _walk(policy, _RUNS)), again)
+    open_at_once = (
+        "it decides otherwise while another session is open: keep what belongs to a batch of episodes in its session"
+    )
+    _require(_equal(decisions, _walk(policy, _RUNS, beside=True)), open_at_once)
+    for t, decision in enumerate(_walk(policy, _RUNS, training=False)):
+        _check_decision(decision, t)
     stacked = "a run decides otherwise alone than in a stack of three: treat the runs axis as a batch axis"
     _require(_equal([decision[:1] for decision in decisions], _walk(alone, 1)), stacked)
 
@@ -102,7 +113,10 @@ def _check_decision(decision: Any, t: int) -> None:
 def _check_learning(policy: QueryPolicy) -> None:
     for value in policy.parameters.values():
         value.requires_grad_(True)
-    found: Any = policy.loss(_episodes())
+    episodes = _episodes(_noted(policy))
+    policy.observe(episodes)
+    before = _memory(policy)
+    found: Any = policy.loss(episodes)
     if found is None:
         missing = "it has parameters, but loss returned None: return a QueryLoss, or have no parameters"
         _require(not policy.parameters, missing)
@@ -115,6 +129,10 @@ def _check_learning(policy: QueryPolicy) -> None:
     _require(good, f"its loss is {_shown(loss)}; expected one finite number for each run, [{_RUNS}]")
     good = _is_bool(active) and active.shape == (_RUNS,)
     _require(good, f"QueryLoss.active is {_shown(active)}; expected a bool for each run, [{_RUNS}]")
+    again = policy.loss(episodes)
+    same = again is not None and torch.equal(again.loss, loss)
+    _require(same, "its loss is another one the second time, on the same episodes: `loss` may change nothing")
+    _require(_same_memory(policy, before), "`loss` changes its memory: only `observe` may")
     detached = "its loss has no gradient: compute it from the parameters, without detach() or torch.no_grad()"
     _require(loss.requires_grad, detached)
     gradients = torch.autograd.grad(loss.sum(), list(policy.parameters.values()), allow_unused=True)
@@ -123,17 +141,55 @@ def _check_learning(policy: QueryPolicy) -> None:
         _require(gradient.isfinite().all(), f"the gradient of parameters['{key}'] has NaN or infinite entries")
 
 
+def _check_review(policy: QueryPolicy) -> None:
+    episodes = _episodes(_noted(policy))
+    walked = replace(episodes, answered=torch.zeros_like(episodes.answered), unanswered=episodes.answered)
+    before = _memory(policy)
+    chosen: Any = policy.review(walked, _draw(_RUNS, "review", _EPISODES, _HORIZON))
+    good = _is_bool(chosen) and chosen.shape == walked.live.shape
+    expected = f"decisions [{_RUNS}, {_EPISODES}, {_HORIZON}] (runs, episodes, steps) of type torch.bool"
+    _require(good, f"review returned {_shown(chosen)}; expected {expected}")
+    _require(not (chosen & ~walked.live).any(), "review chose steps after the end of an episode: keep to `live`")
+    _require(_same_memory(policy, before), "`review` changes its memory: only `observe` may")
+
+
+def _memory(policy: QueryPolicy) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in policy.memory.items()}
+
+
+def _same_memory(policy: QueryPolicy, before: dict[str, Tensor]) -> bool:
+    return all(torch.equal(value, before[name]) for name, value in policy.memory.items())
+
+
+def _noted(policy: QueryPolicy) -> Tensor:
+    """[runs, episodes, T, N]: what its session notes in one batch of training episodes."""
+    notes: list[Tensor] = []
+    before = _memory(policy)
+    _walk(policy, _RUNS, notes=notes)
+    _require(_same_memory(policy, before), "a session changes the memory of its policy: only `observe` may")
+    return torch.stack(notes, 2).clone() if notes else torch.zeros(_RUNS, _EPISODES, _HORIZON, 0)
+
+
 @torch.inference_mode()
-def _walk(policy: QueryPolicy, runs: int) -> list[Any]:
-    """The decisions of one batch of episodes."""
+def _walk(
+    policy: QueryPolicy, runs: int, *, training: bool = True, beside: bool = False, notes: list[Tensor] | None = None
+) -> list[Any]:
+    """The decisions of one batch of episodes; `beside` another session that sees other states. Adds to `notes`."""
     decisions: list[Any] = []
     try:
-        session = policy.begin(_EPISODES)
+        session = policy.begin(_EPISODES, training)
+        other = policy.begin(_EPISODES, training) if beside else None
         for t in range(_HORIZON):
             belief = _belief(runs, t)
+            if other is not None:
+                other.ask(_belief(runs, (t + 1) % _HORIZON), _draw(runs, f"beside{t}", _EPISODES))
             decisions.append(session.ask(belief, _draw(runs, f"luck{t}", _EPISODES)))
-            for score in getattr(session, "scores", [])[-1:]:
-                _require(not score.isnan().any(), f"its score is NaN at step {t}; expected a number in every state")
+            if isinstance(session, Noting):
+                _check_notes(session.notes, runs, t)
+                if notes is not None:
+                    notes.append(session.notes)
+            score = getattr(session, "seen", torch.zeros(1))[..., :1]
+            _require(not score.isnan().any(), f"its score is NaN at step {t}; expected a number in every state")
             if isinstance(session, Listener):
                 answered = decisions[-1] if _is_bool(decisions[-1]) else torch.ones(runs, _EPISODES) > 0
                 action = (_draw(runs, f"action{t}", _EPISODES) * _ACTIONS).long()
@@ -144,6 +200,12 @@ def _walk(policy: QueryPolicy, runs: int) -> list[Any]:
     except Exception as error:
         raise ApilError(f"it raised {type(error).__name__} when asked: {error}") from error
     return decisions
+
+
+def _check_notes(notes: Any, runs: int, t: int) -> None:
+    good = isinstance(notes, Tensor) and notes.shape[:-1] == (runs, _EPISODES) and notes.is_floating_point()
+    expected = f"floats [{runs}, {_EPISODES}, N] (runs, episodes, numbers), the score first"
+    _require(good, f"its notes are {_shown(notes)} at step {t}; expected {expected}")
 
 
 def _is_bool(value: Any) -> bool:
@@ -182,8 +244,8 @@ def _belief(runs: int, t: int) -> Belief:
     return Belief(state, of_model.mean(2), identity, uncertainty, _HORIZON - t, of_model=of_model)
 
 
-def _episodes() -> Episodes:
-    """Some steps answered, some not; one run with no answers at all."""
+def _episodes(notes: Tensor) -> Episodes:
+    """Some steps answered, some not; one run with no answers at all; one episode ends before the others."""
 
     def draw(name: str, *shape: int) -> Tensor:
         return _draw(_RUNS, name, _EPISODES, _HORIZON, *shape)
@@ -191,6 +253,8 @@ def _episodes() -> Episodes:
     state, action, final = draw("state", _STATE), (draw("action") * _ACTIONS).long(), 3 * draw("final")[..., 0]
     answered = draw("asked") < 0.5
     answered[-1] = False
+    live = torch.ones_like(answered)
+    live[:, 0, -1] = answered[:, 0, -1] = False
     return Episodes(
         features=state,
         state=state,
@@ -203,8 +267,9 @@ def _episodes() -> Episodes:
         distance=torch.where(answered, 5 * draw("distance"), torch.nan),
         identity=torch.zeros_like(action),
         taken=action,
-        live=torch.ones_like(answered),
+        live=live,
         final_distance=final,
         success=final < 1.0,
         uncertainty=Uncertainty(*draw("uncertainty", 5).unbind(-1)),
+        notes=notes,
     )

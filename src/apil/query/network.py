@@ -11,7 +11,7 @@ from torch import Tensor
 
 from apil.nn import Parameters, initial_normal, initial_uniform, linear, mlp, mlp_parameters
 from apil.query.protocol import QueryLoss, QuerySetup
-from apil.query.scored import ScoreStep
+from apil.query.scored import Score, ScoreStep
 from apil.types import Belief, Episodes
 
 _TIME_SIZE = 16
@@ -105,7 +105,7 @@ def _episode_input(time: Tensor, episodes: Episodes, horizon: int) -> Tensor:
     return torch.cat([episodes.state, episodes.mean, now], dim=-1)
 
 
-class NetworkScore(ABC):
+class NetworkScore(Score, ABC):
     """The probability of *query* by a network of its own, or what `of` makes of the belief and it."""
 
     def __init__(self, setup: QuerySetup, name: str, of: Callable[[Belief, Tensor], Tensor] | None = None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ from apil.query.network import query_network
 from apil.query.protocol import QueryLoss, QuerySetup, over_steps
 from apil.query.rules import disagreement
 from apil.query.safety import WARM
-from apil.query.scored import ScoredPolicy, ScoreStep
+from apil.query.scored import Score, ScoredPolicy, ScoreStep
 from apil.types import Answer, Belief, Episodes
 
 _OUTPUTS = 32
@@ -22,7 +24,7 @@ _RECENT = 1000
 """States that ThriftyDAgger takes its quantiles over."""
 
 
-class Distillation:
+class Distillation(Score):
     """The error of a network that learns to copy a fixed random network on the states that were taught."""
 
     def __init__(self, setup: QuerySetup) -> None:
@@ -55,7 +57,30 @@ def rnd(setup: QuerySetup) -> ScoredPolicy:
     return ScoredPolicy(Distillation(setup), gate_of(setup))
 
 
-class NoveltyOrRisk:
+_NOVELTY, _RISK, _USUAL_RISK = 1, 2, 3
+"""Places in the notes of ThriftyDAgger, behind the score."""
+
+
+class RankStep:
+    """The score of ThriftyDAgger during one batch of episodes."""
+
+    def __init__(self, logits: Callable[[Belief], Tensor], ordered: Tensor, known: Tensor) -> None:
+        """`ordered` [runs, 2, n]: novelty and risk of recent states, each sorted; the first `known` [runs] count."""
+        self._logits, self._ordered = logits, ordered
+        self._count = known[:, None, None].clamp_min(1)
+        self._usual_risk = ordered[:, 1].gather(1, (self._count[:, 0] - 1) // 2)
+        self.notes = torch.empty(0)
+        """[runs, episodes, 3]: novelty, risk, and the median risk of recent states."""
+
+    def __call__(self, belief: Belief) -> Tensor:
+        """[runs, episodes], 0 to 1: the higher of the two ranks."""
+        risk = 1.0 - self._logits(belief).softmax(-1)[..., 1]
+        novelty = disagreement(belief)
+        self.notes = torch.stack([novelty, risk, self._usual_risk.expand_as(risk)], -1)
+        return (torch.searchsorted(self._ordered, torch.stack([novelty, risk], 1)) / self._count).amax(1)
+
+
+class NoveltyOrRisk(Score):
     """The higher of two ranks among recent states: that of the novelty and that of the risk."""
 
     def __init__(self, setup: QuerySetup, gamma: float) -> None:
@@ -69,38 +94,25 @@ class NoveltyOrRisk:
         self._known = torch.zeros(runs, _RECENT, dtype=torch.bool)
         self._apart = torch.zeros(runs, 2, dtype=torch.float64)
         self.memory: Parameters = {"recent": self._recent, "known": self._known, "apart": self._apart}
-        self._seen: list[Tensor] = []
 
-    def begin(self, episodes: int) -> ScoreStep:
+    def begin(self, episodes: int) -> RankStep:
         """Takes the order of recent states once for the batch."""
-        logits = self._network.begin(episodes)
         ordered = torch.where(self._known.unsqueeze(1), self._recent, torch.inf).sort(-1).values
-        count = self._known.sum(1)[:, None, None].clamp_min(1)
-        middle = ((count[:, 0] - 1) // 2).clamp_min(0)
-        self._usual_risk = ordered[:, 1].gather(1, middle)
-        self._seen = seen = []
+        return RankStep(self._network.begin(episodes), ordered, self._known.sum(1))
 
-        def score(belief: Belief) -> Tensor:
-            risk = 1.0 - logits(belief).softmax(-1)[..., 1]
-            seen.append(torch.stack([disagreement(belief), risk], 1))
-            return (torch.searchsorted(ordered, seen[-1]) / count).amax(1)
-
-        return score
-
-    def hands_back(self, belief: Belief, score: Tensor, answer: Answer) -> Tensor:
+    def hands_back(self, belief: Belief, notes: Tensor, answer: Answer) -> Tensor:
         """Where the agent agrees with the teacher as much as on average of the last hundred batches or so and the risk
         is below its median."""
         total, count = self._apart.unbind(-1)
         usual = (total / count.clamp_min(1.0)).float().unsqueeze(-1)
         agrees = discrepancy(belief.mean, answer.action, self._box) < usual
-        return agrees & (self._seen[-1][:, 1] < self._usual_risk)
+        return agrees & (notes[..., _RISK] < notes[..., _USUAL_RISK])
 
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Squared error of Q against its Bellman target: 1 at a good end, 0 at a bad one, gamma Q(s') before it.
 
         Over live steps, answered or not; summed over steps, averaged over episodes.
         """
-        self._remember(episodes)
         quality = self._network.over_episodes(episodes).softmax(-1)[..., 1]
         goes_on = torch.cat([episodes.live[..., 1:], torch.zeros_like(episodes.live[..., :1])], -1)
         following = torch.cat([quality.detach()[..., 1:], torch.zeros_like(quality[..., :1])], -1)
@@ -108,16 +120,17 @@ class NoveltyOrRisk:
         error = (quality - torch.where(goes_on, self._gamma * following, end)).square()
         return QueryLoss(over_steps(error, episodes.live), torch.ones(len(error), dtype=torch.bool))
 
-    def _remember(self, episodes: Episodes) -> None:
+    def observe(self, episodes: Episodes) -> None:
         """Keeps novelty and risk of the states where the agent had control, that of each switch included."""
         answered = episodes.answered
         apart = torch.where(answered, discrepancy(episodes.mean, episodes.action, self._box), 0.0).double()
         self._apart.mul_(0.99).add_(torch.stack([apart.sum((1, 2)), answered.sum((1, 2)).double()], -1))
-        if not self._seen:
+        if not episodes.notes.shape[-1]:
             return
         taught_on = torch.cat([torch.zeros_like(answered[..., :1]), answered[..., 1:] & answered[..., :-1]], -1)
         remember(self._known, (episodes.live & ~taught_on).flatten(1))
-        remember(self._recent, torch.stack(self._seen, -1).flatten(2))
+        seen = episodes.notes[..., _NOVELTY : _RISK + 1]
+        remember(self._recent, seen.movedim(-1, 1).flatten(2))
 
 
 def thriftydagger(setup: QuerySetup, *, gamma: float = 0.9999, warm: int = WARM) -> ScoredPolicy:

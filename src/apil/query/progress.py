@@ -90,6 +90,13 @@ class ProgressPrediction(NetworkScore):
             runs = len(setup.streams.seeds)
             self.memory = {name: torch.zeros(runs, dtype=torch.float64) for name in ("followed", "distance")}
 
+    def observe(self, episodes: Episodes) -> None:
+        """Adds up the final distances of episodes in which the teachers were followed at every step."""
+        if self._setup.gap == "estimate":
+            followed = (episodes.answered | ~episodes.live).all(-1) & ~episodes.final_distance.isnan()
+            self.memory["followed"] += followed.sum(-1)
+            self.memory["distance"] += torch.where(followed, episodes.final_distance, 0.0).double().sum(-1)
+
     def loss(self, episodes: Episodes) -> QueryLoss:
         """Negative log-likelihood of the reference query actions, summed over steps, averaged over episodes.
 
@@ -97,7 +104,7 @@ class ProgressPrediction(NetworkScore):
         probability of asking in a state with progress, and `no_progress`, that of being in a state without.
         """
         runs, batch, horizon = episodes.answered.shape
-        gap = self._gap(episodes)[:, None, None]
+        gap = self._gap(runs)[:, None, None]
         reference = reference_queries(
             episodes.answered.flatten(0, 1),
             (episodes.distance - gap).clamp_min(0.0).flatten(0, 1),
@@ -115,14 +122,10 @@ class ProgressPrediction(NetworkScore):
             logs = {"query_on_progress": wasted.sum((1, 2)) / steps, "no_progress": reference.sum((1, 2)) / steps}
         return QueryLoss(-over_steps(likelihood, episodes.live), torch.ones(runs, dtype=torch.bool), logs)
 
-    def _gap(self, episodes: Episodes) -> Tensor:
+    def _gap(self, runs: int) -> Tensor:
         """[runs] d*_T: the number that was set, or the mean final distance of all episodes so far in which the teachers
         were followed at every step (0 before the first).
         """
-        runs = episodes.answered.shape[0]
         if self._setup.gap != "estimate":
             return torch.full((runs,), self._setup.gap)
-        followed = (episodes.answered | ~episodes.live).all(-1) & ~episodes.final_distance.isnan()
-        self.memory["followed"] += followed.sum(-1)
-        self.memory["distance"] += torch.where(followed, episodes.final_distance, 0.0).double().sum(-1)
         return (self.memory["distance"] / self.memory["followed"].clamp_min(1.0)).float()

@@ -57,7 +57,7 @@ class QuerySession(Protocol):
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """[runs, episodes] bool; `luck` [runs, episodes] is uniform in (0, 1), for policies that sample.
 
-        Called once a step, in order.
+        Called once a step, in order, for all episodes. What it says of finished ones (`Belief.live`) does not count.
         """
 
 
@@ -69,8 +69,20 @@ class Listener(Protocol):
         """Told at the end of every step; `answer` means something where `answered` [runs, episodes] bool."""
 
 
+@runtime_checkable
+class Noting(Protocol):
+    """A session that keeps numbers of each step for `QueryPolicy.observe`; they become `Episodes.notes`."""
+
+    @property
+    def notes(self) -> Tensor:
+        """[runs, episodes, N]: of the step that was asked about last, the score first; N = 0 for nothing."""
+
+
 class QueryPolicy(Protocol):
-    """Decides at each step whether to ask. A leading `runs` axis is an ordinary batch axis to it."""
+    """Decides at each step whether to ask. A leading `runs` axis is an ordinary batch axis to it.
+
+    Several sessions of one policy may be open at once: what belongs to a batch of episodes is kept in its session.
+    """
 
     executes_answer: bool
     """In training, the teacher's action is executed where it answered (all but DAGGER)."""
@@ -79,14 +91,25 @@ class QueryPolicy(Protocol):
     memory: Parameters
     """What it keeps beside that, saved with a run; empty for most."""
 
-    def begin(self, episodes: int) -> QuerySession:
-        """Opens a batch of `episodes` episodes of every run; a policy that remembers nothing returns itself."""
+    def begin(self, episodes: int, training: bool = True) -> QuerySession:
+        """Opens a batch of `episodes` episodes of every run; a policy that keeps nothing of them returns itself.
+
+        `training` is false where an agent is measured, or acts after training.
+        """
+
+    def observe(self, episodes: Episodes) -> None:
+        """Takes in a batch of training episodes. The only place where memory changes.
+
+        Called once after each batch of training episodes, before `loss`, if there are parameters or memory.
+        """
 
     def loss(self, episodes: Episodes) -> QueryLoss | None:
-        """Its own loss; None for fixed rules.
+        """Its own loss; None for fixed rules. It changes nothing and may be repeated, on any episodes."""
 
-        Called once after each batch of training episodes if there are parameters or memory: what a policy remembers of
-        the training it takes in here, never while episodes go on, so that measuring an agent does not change it.
+    def review(self, episodes: Episodes, luck: Tensor) -> Tensor:
+        """[runs, episodes, T] bool: the live steps to ask about, of finished episodes that were walked alone.
+
+        `episodes.unanswered` is where the policy fired. `luck` [runs, episodes, T] is uniform in (0, 1).
         """
 
 

@@ -24,15 +24,21 @@ class Coin:
         self.memory: Parameters = {}
         self._probability = probability.unsqueeze(-1)
 
-    def begin(self, episodes: int) -> Coin:
+    def begin(self, episodes: int, training: bool = True) -> Coin:
         return self
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """`luck` lies strictly between 0 and 1, so 0 never asks and 1 always does."""
         return luck < self._probability
 
+    def observe(self, episodes: Episodes) -> None:
+        return
+
     def loss(self, episodes: Episodes) -> QueryLoss | None:
         return None
+
+    def review(self, episodes: Episodes, luck: Tensor) -> Tensor:
+        return episodes.unanswered
 
 
 def bc(setup: QuerySetup) -> Coin:

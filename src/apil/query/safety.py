@@ -60,7 +60,7 @@ def lazydagger(setup: QuerySetup, *, deviation: float = 0.5, release: float = 0.
             f"release of 'lazydagger' is {release:g}: give a number above 0, up to deviation ({deviation:g})."
         )
 
-    def agrees(belief: Belief, score: Tensor, answer: Answer) -> Tensor:
+    def agrees(belief: Belief, notes: Tensor, answer: Answer) -> Tensor:
         return discrepancy(belief.mean, answer.action, setup.box) < release
 
     score = PredictedUnsafe(setup, "lazydagger", deviation)

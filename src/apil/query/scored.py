@@ -11,11 +11,12 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.nn import Parameters
 from apil.query.gates import Gate, OpenGate, gate_of
-from apil.query.protocol import QueryLoss, QuerySetup
+from apil.query.protocol import Noting, QueryLoss, QuerySetup
 from apil.types import Answer, Belief, Episodes
 
 ScoreStep = Callable[[Belief], Tensor]
-"""The beliefs of one step -> [runs, episodes] float, higher where it is better to ask. Called once a step, in order."""
+"""The beliefs of one step -> [runs, episodes] float, higher where it is better to ask. Called once a step, in order.
+One that is also `Noting` adds its notes behind the score."""
 
 
 class Score(Protocol):
@@ -29,11 +30,15 @@ class Score(Protocol):
     def begin(self, episodes: int) -> ScoreStep:
         """Opens a batch of `episodes` episodes of every run."""
 
+    def observe(self, episodes: Episodes) -> None:
+        """Takes in a batch of training episodes, as `QueryPolicy.observe`; nothing without memory."""
+        return
+
     def loss(self, episodes: Episodes) -> QueryLoss | None:
-        """Its own loss; None for a formula."""
+        """Its own loss; None for a formula. It changes nothing."""
 
 
-class Formula:
+class Formula(Score):
     """A score that learns nothing: a function of the belief alone."""
 
     def __init__(self, formula: ScoreStep) -> None:
@@ -49,8 +54,9 @@ class Formula:
 
 
 HandBack = Callable[[Belief, Tensor, Answer], Tensor]
-"""Belief, score and answer of a step -> [runs, episodes] bool: true where a teacher who was asked gives control back
-after it. Read only where it has control and answered. Without one it is at once: each question is one step."""
+"""Belief, notes [runs, episodes, N] (the score first) and answer of a step -> [runs, episodes] bool: true where a
+teacher who was asked gives control back after it. Read only where it has control and answered. Without one it is at
+once: each question is one step."""
 
 
 class ScoredPolicy:
@@ -69,41 +75,59 @@ class ScoredPolicy:
         self.memory: Parameters = {**score.memory, **{f"gate.{name}": value for name, value in gate.memory.items()}}
         if warm:
             self.memory["batches"] = self._batches
-        self._last: ScoredSession | None = None
 
-    def begin(self, episodes: int) -> ScoredSession | HoldingSession:
-        """The session of a policy that hands back at once listens to no answers."""
-        warm = (self._batches < self._warm).unsqueeze(-1) if self._warm else None
-        step, gate = self.score.begin(episodes), self.gate.begin()
-        self._last = ScoredSession(step, gate, warm, keep=bool(self.gate.memory))
-        return self._last if self.hand_back is None else HoldingSession(self._last, self.hand_back)
+    def begin(self, episodes: int, training: bool = True) -> ScoredSession | HoldingSession:
+        """The session of a policy that hands back at once listens to no answers. Warm batches are of training alone."""
+        warm = (self._batches < self._warm).unsqueeze(-1) if self._warm and training else None
+        step, gate = self.score.begin(episodes), self.gate.begin(training)
+        noting = training and (bool(self.gate.memory) or isinstance(step, Noting))
+        session = ScoredSession(step, gate, warm, noting=noting)
+        return session if self.hand_back is None else HoldingSession(session, self.hand_back)
+
+    def observe(self, episodes: Episodes) -> None:
+        """The gate learns from the scores that were noted; episodes without notes tell it nothing."""
+        if self.gate.memory and episodes.notes.shape[-1]:
+            self.gate.learn(episodes.notes[..., 0], episodes)
+        self._batches += 1
+        self.score.observe(episodes)
 
     def loss(self, episodes: Episodes) -> QueryLoss | None:
-        """The loss of the score; the gate learns from the scores of the session that was opened last."""
-        if self.gate.memory and self._last is not None:
-            self.gate.learn(torch.stack(self._last.scores, -1), episodes)
-        self._batches += 1
         return self.score.loss(episodes)
+
+    def review(self, episodes: Episodes, luck: Tensor) -> Tensor:
+        """As the gate chooses; in warm batches every live step."""
+        scores = episodes.notes[..., 0] if episodes.notes.shape[-1] else torch.zeros_like(luck)
+        chosen = self.gate.review(scores, episodes, luck)
+        return torch.where((self._batches < self._warm)[:, None, None], episodes.live, chosen) if self._warm else chosen
 
 
 class ScoredSession:
     """A scored policy during one batch of episodes."""
 
-    def __init__(self, step: ScoreStep, gate: OpenGate, warm: Tensor | None, *, keep: bool) -> None:
-        """`keep` all scores, for a gate that remembers; else the last one alone."""
-        self._step, self._gate, self._warm, self._keep = step, gate, warm, keep
-        self.scores: list[Tensor] = []
-        """Each [runs, episodes]."""
+    def __init__(self, step: ScoreStep, gate: OpenGate, warm: Tensor | None, *, noting: bool) -> None:
+        """`noting`: there is someone to read the notes."""
+        self._step, self._gate, self._warm, self._noting = step, gate, warm, noting
+        self._more = step if isinstance(step, Noting) else None
+        self.seen = torch.empty(0)
+        """[runs, episodes, N]: the score of the last step, and the notes of `step` behind it."""
 
-    def ask(self, belief: Belief, luck: Tensor) -> Tensor:
+    def ask(self, belief: Belief, luck: Tensor, held: Tensor | None = None) -> Tensor:
+        """`held` [runs, episodes] bool: a teacher has control, so that it is asked whatever the score."""
         score = self._step(belief)
         if score.shape != luck.shape:
             raise ApilError(
                 f"its score is a tensor {list(score.shape)}, expected {list(luck.shape)}: a number for each episode"
             )
-        self.scores = [*self.scores, score] if self._keep else [score]
-        fired = self._gate(score, luck)
-        return fired if self._warm is None else fired | self._warm
+        own = score.unsqueeze(-1)
+        self.seen = own if self._more is None else torch.cat([own, self._more.notes], -1)
+        fired = self._gate(score, luck, belief.live, held)
+        for also in (self._warm, held):
+            fired = fired if also is None else fired | also
+        return fired
+
+    @property
+    def notes(self) -> Tensor:
+        return self.seen if self._noting else self.seen[..., :0]
 
 
 class HoldingSession:
@@ -115,12 +139,15 @@ class HoldingSession:
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """Also where a teacher has control from the step before."""
-        fired = self._session.ask(belief, luck)
-        return fired if self._held is None else fired | self._held
+        return self._session.ask(belief, luck, self._held)
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         """A teacher that answered keeps control unless it hands back."""
-        self._held = answered & ~self._hand_back(belief, self._session.scores[-1], answer)
+        self._held = answered & ~self._hand_back(belief, self._session.seen, answer)
+
+    @property
+    def notes(self) -> Tensor:
+        return self._session.notes
 
 
 def scored(formula: ScoreStep) -> Callable[[QuerySetup], ScoredPolicy]:

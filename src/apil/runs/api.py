@@ -51,9 +51,12 @@ class Trained:
         """The agent to act with, as `apil.load` gives it."""
         return Agent(describe_agent(self.agents, 0, self.config), self.agents.model, self.agents.queries[0].part)
 
-    def evaluate(self, episodes: int = 200) -> dict[str, Any]:
-        """Success alone and with help, how often it would ask, and its uncertainties."""
-        return evaluate(self.agents, episodes)[0]
+    def evaluate(self, episodes: int = 200, *, greedy: bool = False) -> dict[str, Any]:
+        """Success alone (sampled and greedy) and with help, how often it would ask, and its uncertainties.
+
+        If `greedy`, only `success_alone` is of sampled actions.
+        """
+        return evaluate(self.agents, episodes, greedy=greedy)[0]
 
 
 def train(

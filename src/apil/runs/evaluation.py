@@ -38,7 +38,9 @@ class Evaluation(Protocol):
 @record
 class PlainArguments:
     episodes: Count = 1000
-    """Alone, and as many again with help."""
+    """Alone with sampled actions, and as many again with greedy ones and with help."""
+    greedy: bool = False
+    """Query rates, uncertainties and success with help are measured with greedy actions too."""
 
 
 class PlainEvaluation:
@@ -47,17 +49,18 @@ class PlainEvaluation:
     arguments: type = PlainArguments
 
     def measure(self, folder: Path, given: Mapping[str, Any], progress: Progress) -> Measured:
-        from apil.learning.evaluate import evaluate
+        from apil.learning.evaluate import PASSES, evaluate
         from apil.learning.fidelity import teacher_models
         from apil.runs.checkpoint import load_checkpoint
         from apil.runs.folder import load_run
 
-        episodes = PlainArguments(**given).episodes
+        wanted = PlainArguments(**given)
+        episodes = wanted.episodes
         settings, agents = load_run(folder)
-        found = evaluate(agents, episodes, lambda done: progress(done, 2 * episodes))[0]
+        found = evaluate(agents, episodes, lambda done: progress(done, PASSES * episodes), greedy=wanted.greedy)[0]
         model = teacher_models(agents, min(200, episodes))[0]
         done = load_checkpoint(folder, settings)
-        result = {"iteration": done.iteration if done else 0, **found}
+        result = {"iteration": done.iteration if done else 0, "greedy": wanted.greedy, **found}
         title = f"{settings.task.name}, taught by {settings.teachers.name}, query policy {settings.query.name}"
         known = {name: value for name, value in model.items() if isinstance(value, float)}
         tables = {title: result, "Does the agent know its teachers? (divergences in bits)": known}

@@ -59,6 +59,7 @@ class Result:
             "answers": self.rows[-1]["answers"],
             "success": _mean(last, "success", "episodes"),
             "success_alone": self.evaluation["success_alone"],
+            **{name: self.evaluation[name] for name in ("success_greedy",) if name in self.evaluation},
             "success_with_help": self.evaluation["success_with_help"],
             "query_rate_alone": self.evaluation["query_rate"],
             **{part: _mean(last, part, "steps") for part in PARTS},
@@ -142,7 +143,9 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
 
 def _over_seeds(own: Sequence[Result]) -> dict[str, Any]:
     """The figures of a cell, and of each split where a task has splits."""
-    figures = {name: interval([result.figures[name] for result in own]) for name in own[0].figures}
+    # Older runs were not measured in every way; what some runs lack is missing for the cell.
+    there = [name for name in own[0].figures if all(name in result.figures for result in own)]
+    figures = {name: interval([result.figures[name] for result in own]) for name in there}
     splits = {
         split: {name: interval([result.splits[split][name] for result in own]) for name in SPLIT_FIGURES}
         for split in own[0].splits

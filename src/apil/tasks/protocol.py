@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -16,7 +16,8 @@ State = TypeVar("State")
 class Task(Protocol[State]):
     """A task steps all episodes of all runs together. It holds no state of an episode: `State` travels.
 
-    It is usually a frozen record of tensors that lead with [runs, episodes].
+    It is usually a frozen record of tensors that lead with [runs, episodes]. A task that cannot do so is a
+    `KeepsEnvironments`.
     """
 
     name: str
@@ -75,3 +76,17 @@ class Compact(Protocol):
     @property
     def feature_kinds(self) -> tuple[tuple[int, Literal["floats", "bytes", "bits"]], ...]:
         """How many features of which kind follow each other: any numbers, bytes divided by 255, or 0 and 1."""
+
+
+@runtime_checkable
+class KeepsEnvironments(Protocol):
+    """A task whose states are in environments that it keeps: a batch of episodes overwrites the one before.
+
+    Batches that go on at the same time each need a twin. A task whose states travel needs none.
+    """
+
+    def twin(self) -> Task[Any]:
+        """The same task with environments of its own."""
+
+    def close(self) -> None:
+        """Closes its environments; a later reset opens new ones."""

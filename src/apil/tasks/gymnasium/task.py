@@ -120,6 +120,10 @@ class GymnasiumTask:
         """None: without reference actions nobody knows where teachers can differ."""
         return Observation(torch.zeros(1, 0, self.state_size), torch.ones(1, 0, self.actions, dtype=torch.bool))
 
+    def twin(self) -> GymnasiumTask:
+        """The same task with environments of its own."""
+        return replace(self)
+
     def close(self) -> None:
         """Closes all environments; a later reset opens new ones."""
         for pool in self._pools.values():
