@@ -62,7 +62,7 @@ def run(typed: Any, argv: Sequence[str]) -> None:
         )
     make_folder(typed.out.parent)
     shipped = load_calibration(typed.out if typed.out.exists() else None)
-    base = resolve(typed.task, typed.teacher, "apil", given(typed, argv, _OWN), shipped).settings
+    base = resolve(typed.task, typed.teacher, "apil", given(typed, argv, _OWN), shipped, as_printed=True).settings
     with counted(f"calibrating on {typed.task}") as progress:
         found = calibrate(base, typed.query, typed.seeds, progress)
     saved = read_json(typed.out) if typed.out.exists() else {}

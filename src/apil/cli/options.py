@@ -13,7 +13,7 @@ import tyro
 
 from apil.errors import ApilError
 from apil.settings.record import Option, default_of, described, shown, spelled
-from apil.settings.run import LEAVES
+from apil.settings.run import LEARNING, LEAVES
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
 
@@ -29,7 +29,10 @@ def from_record(record: Any) -> list[Typed]:
 def run_settings(skip: Iterable[str]) -> list[Typed]:
     """The settings of a run as options; those of the query policy are typed as name=value."""
     leaves = {name: leaf for name, leaf in LEAVES.items() if name not in ("options", *skip)}
-    made = {name: _option(name, leaf.annotation, leaf.default, leaf.help) for name, leaf in leaves.items()}
+    made = {
+        name: _option(name, leaf.annotation, LEARNING.get(name, leaf.default), leaf.help)
+        for name, leaf in leaves.items()
+    }
     if "query_options" in made:
         words = "Settings of the query policy as name=value, for example k=5 for `every`."
         made["query_options"] = _option("query_options", tuple[str, ...], (), words)

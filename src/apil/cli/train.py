@@ -30,9 +30,11 @@ class Common:
     """A stopped run to resume; its settings are in the folder."""
     calibration: Path | None = None
     """A file made by `apil calibrate`; overrides the thresholds that come with apil."""
+    as_printed: bool = False
+    """Learn as the paper prints it: each answer once, its sizes and its rate."""
 
 
-_OWN = ("task", "teacher", "query", "out", "resume", "calibration")
+_OWN = ("task", "teacher", "query", "out", "resume", "calibration", "as_printed")
 
 
 def options(argv: Sequence[str]) -> type:
@@ -43,6 +45,7 @@ def options(argv: Sequence[str]) -> type:
 
 def run(typed: Any, argv: Sequence[str]) -> None:
     from apil.learning.build import Parts
+    from apil.learning.spending import ENDED
     from apil.runs.calibration import load_calibration
     from apil.runs.folder import load_config
     from apil.runs.resolve import resolve
@@ -58,13 +61,16 @@ def run(typed: Any, argv: Sequence[str]) -> None:
         settings = load_config(folder)
     else:
         calibration = load_calibration(typed.calibration)
-        found = resolve(typed.task, typed.teacher, typed.query, given(typed, argv, _OWN), calibration)
+        typed_settings = given(typed, argv, _OWN)
+        found = resolve(
+            typed.task, typed.teacher, typed.query, typed_settings, calibration, as_printed=typed.as_printed
+        )
         settings, parts = found.settings, Parts(task=found.task)
         if found.notice:
             print(found.notice)
     more = given(typed, argv).get("iterations")
     what = f"{settings.task.name}, {settings.teachers.name}, {settings.query.name}"
-    with counted(what, more or settings.iterations) as progress:
+    with counted(what, settings.query.answer_budget or more or settings.iterations) as progress:
         if typed.resume:
             outcome = resume_run(folder, iterations=more, progress=progress)
         else:
@@ -73,10 +79,12 @@ def run(typed: Any, argv: Sequence[str]) -> None:
         print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
         print(f"Resume with: apil train --resume {quote(str(folder))}")
         sys.exit(130)
-    names = ("query_rate", "success", "intrinsic", "extrinsic", "model", "answers", "unanswered")
+    names = ("query_rate", "success", "intrinsic", "extrinsic", "model", "validation_loss", "answers", "unanswered")
     figures = {name: outcome.last[name] for name in names if outcome.last and outcome.last.get(name) is not None}
-    print_table(f"At the end of {outcome.config.iterations} iterations", figures)
+    print_table(f"At the end of {outcome.iteration} iterations", figures)
     if outcome.began == outcome.iteration:
         print(f"{folder} had done its {outcome.iteration} iterations before; train on with --iterations.")
         return
+    if outcome.iteration < outcome.config.iterations:
+        print(f"Stopped after {figures['answers']} answers: {ENDED}.")
     wrote(folder, f"next: apil evaluate {quote(str(folder))}")

@@ -12,6 +12,8 @@ PATIENCE = 5
 """Looks without a better loss after which a run ends."""
 SILENT = 50
 """Looks without a new answer after which a rule counts as one that no longer asks."""
+ENDED = "no more are asked for, and the loss on answers that are held out no longer improves"
+"""Why a run ends before its last iteration."""
 _BETTER = 0.002
 """A loss counts as better where it is lower by this share."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from apil.learning.ask import AnswerLog
 from apil.learning.average import Average
 from apil.learning.build import NAMED, Parts, build, configure_torch, whole_episodes
-from apil.learning.collect import collect
+from apil.learning.collect import collect, review
 from apil.learning.group import Groups
 from apil.learning.metrics import Meter, Row
 from apil.learning.rows import RowFormat
@@ -56,7 +57,7 @@ class Trainer:
         """The answers so far; None where each is learned from once."""
         self._spending = Spending([config.query.answer_budget for config in configs])
         executes = [torch.full((len(g.streams.seeds),), g.part.executes_answer) for g in self.agents.queries]
-        self._executes = Groups(self.agents.queries).join(executes)
+        self._executes = Groups(self.agents.queries).join(executes) & (configs[0].query.asking == "live")
 
     def _new_store(self, rooms: Sequence[Room] | None) -> Store:
         task, learner = self.agents.task, self.configs[0].learner
@@ -77,6 +78,13 @@ class Trainer:
     def done(self) -> bool:
         """All runs have come to their end."""
         return self.iteration >= self.configs[0].iterations or not any(self.running)
+
+    @property
+    def progress(self) -> int:
+        """How far it is: iterations or, where all runs have a budget of answers, the mean of the answers so far."""
+        if any(config.query.answer_budget is None for config in self.configs):
+            return self.iteration
+        return int(self._meter.answers.mean())
 
     def step(self) -> list[Row | None] | None:
         """One iteration; where a row of metrics is due one for each run, None for runs that have ended before.
@@ -111,7 +119,13 @@ class Trainer:
         """The next batch of episodes, with no more answers than are left."""
         first = self.configs[0]
         left = self._spending.left(self._meter.answers)
-        return collect(self.agents, self.iteration, first.learner.batch, log=self._log, left=left)
+        drive = collect if first.query.asking == "live" else review
+        episodes = drive(self.agents, self.iteration, first.learner.batch, log=self._log, left=left)
+        if left is None:
+            return episodes
+        # What a run wanted to ask after its last answer was not left unanswered by anybody.
+        open_ones = (episodes.answered.sum((1, 2)) < left).view(-1, 1, 1)
+        return replace(episodes, unanswered=episodes.unanswered & open_ones)
 
     def _learn(self, episodes: Episodes) -> dict[str, Tensor]:
         if self.store is None:
@@ -135,10 +149,10 @@ class Trainer:
         return [{} if math.isnan(loss) else {"validation_loss": loss} for loss in losses.tolist()]
 
     def train(self, progress: Callable[[int], None] = lambda iterations: None) -> None:
-        """Trains to the end; `progress` is told the iterations done, at every row."""
+        """Trains to the end; `progress` gets how far it is, at every row."""
         while not self.done:
             if self.step() is not None:
-                progress(self.iteration)
+                progress(self.progress)
 
     def trained_agents(self) -> Agents:
         """The agents as they are evaluated, with averaged weights if the config asks for them; ends the training."""

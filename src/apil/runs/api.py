@@ -67,6 +67,7 @@ def train(
     folder: str | Path | None = None,
     calibration: str | Path | None = None,
     make_optimizer: OptimizerFactory | None = None,
+    as_printed: bool = False,
     progress: bool = True,
     **settings: Unpack[RunKeywords],
 ) -> Trained:
@@ -75,7 +76,8 @@ def train(
     `settings` are those of `apil train --help` (seed, iterations, batch, learning_rate, threshold, ...); `options` are
     the task's own. With a `folder` the run is written there; the same call again resumes it, or loads what is finished.
     Such a folder names parts that only your program has: `apil.load` acts without them, `load_run` and `resume_run`
-    need them as `Parts`. `make_optimizer` takes the place of the optimiser that the settings name.
+    need them as `Parts`. `make_optimizer` takes the place of the optimiser that the settings name. With `as_printed` it
+    learns as the paper prints it: each answer once, its sizes and its rate.
 
         trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
     """
@@ -86,9 +88,10 @@ def train(
     own = None if isinstance(teacher, str) else require_teacher(teacher)
     names = teacher if isinstance(teacher, str) else "+".join(teacher.members)
     thresholds = load_calibration(None if calibration is None else Path(calibration))
-    found = resolve(task, names, query, settings, thresholds)
+    found = resolve(task, names, query, settings, thresholds, as_printed=as_printed)
     parts = Parts(found.task, own, make_optimizer)
-    with counted(f"{found.settings.task.name}, {query}", found.settings.iterations, progress) as tell:
+    total = found.settings.query.answer_budget or found.settings.iterations
+    with counted(f"{found.settings.task.name}, {query}", total, progress) as tell:
         return _trained(found.settings, parts, None if folder is None else Path(folder), tell)
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from apil.errors import ApilError
 from apil.learning.build import require_threshold
-from apil.query import QUERY_POLICIES, needs_threshold
+from apil.query import QUERY_POLICIES, needs_threshold, takes_budget
 from apil.runs.calibration import Calibration, threshold_of
 from apil.settings import RunSettings
 from apil.settings.record import described, spelled
-from apil.settings.run import LEAVES, leaf_of
+from apil.settings.run import ENDLESS, LEARNING, LEAVES, SHARE, leaf_of
 from apil.tasks import TASKS
 from apil.tasks.options import Resolved, options_of
 from apil.tasks.protocol import Task
@@ -34,11 +34,14 @@ def resolve(
     given: Mapping[str, Any],
     calibration: Calibration,
     shared_by: Sequence[str] = (),
+    *,
+    as_printed: bool = False,
 ) -> Resolution:
     """The settings of a run from those that were given by their typed names, the task's own among them.
 
     What was not given comes from the task's presets, from the task itself (batch, epsilon), from the calibration (a
-    threshold) or is the default. `shared_by` are the query policies that share these settings; `query` alone if none.
+    threshold) or is the default: `LEARNING` or, if `as_printed`, the paper's. A task with a model of its own brings its
+    own defaults. `shared_by` are the query policies that share these settings; `query` alone if none.
     """
     _refuse_idle([QUERY_POLICIES.check(name) for name in shared_by or (query,)], given)
     settings = {name: value for name, value in given.items() if name in LEAVES and name != "options"}
@@ -49,12 +52,28 @@ def resolve(
         name = task
     else:
         parts, made, name = _of_object(task, typed), task, task.name
-    open_ones: dict[str, Any] = {"batch": made.batch, "epsilon": made.success_distance, **parts.settings}
+    open_ones: dict[str, Any] = {"batch": made.batch, "epsilon": made.success_distance}
+    if not as_printed and not _brings_model(name):
+        open_ones |= _learning(settings)
+    open_ones |= parts.settings
+    if settings.get("answer_budget") is not None:
+        open_ones["iterations"] = ENDLESS
     if settings.get("threshold") is None and settings.get("budget") is None:
-        open_ones["threshold"] = threshold_of(calibration, name, query)
+        paced = settings.get("answer_budget") is not None and takes_budget(query)
+        open_ones |= {"budget": SHARE} if paced else {"threshold": threshold_of(calibration, name, query)}
     run = RunSettings.of(name, teacher, query, **{**open_ones, "options": parts.options, **settings})
     require_threshold(name, query, run.query.threshold, run.query.budget)
     return Resolution(run, made, parts.notice)
+
+
+def _brings_model(task: str) -> bool:
+    return task in TASKS.names() and TASKS.facet(task, "model") is not None
+
+
+def _learning(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults that learn; without what needs a store where replay is turned off."""
+    off = given.get("replay") == 0
+    return {name: v for name, v in LEARNING.items() if not (off and name in ("replay", "updates", "validation"))}
 
 
 def _of_task(task: str, typed: Mapping[str, Any]) -> Resolved:
@@ -69,8 +88,7 @@ def _of_task(task: str, typed: Mapping[str, Any]) -> Resolved:
 
 def _of_object(task: Task[Any], typed: Mapping[str, Any]) -> Resolved:
     """An object has its options already; only a model that its task brings can have more."""
-    brings_model = task.name in TASKS.names() and TASKS.facet(task.name, "model") is not None
-    for option in () if brings_model else typed:
+    for option in () if _brings_model(task.name) else typed:
         leaf_of(option)
     return Resolved(dict(typed))
 

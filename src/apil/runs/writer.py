@@ -186,7 +186,7 @@ def train_on(
         trainer.restore(records[0].done, [record.saved for record in records])
     for run, record in enumerate(records):
         write_description(record.folder, trainer.agents, run, record.config)
-    progress(trainer.iteration)
+    progress(trainer.progress)
     try:
         _loop(trainer, log, records, due, progress, stopped, kept, look)
     finally:
@@ -231,7 +231,7 @@ def _loop(
         if rows is not None and not complete:
             _add(records, rows)
         if rows is not None:
-            progress(trainer.iteration)
+            progress(trainer.progress)
 
 
 def _add(records: Sequence[Record], rows: Sequence[Row | None]) -> None:

@@ -253,6 +253,24 @@ class RunSettings:
         return {"schema": 1, **{name: value for name, value in known.items() if name not in unset}}
 
 
+LEARNING: dict[str, Any] = {
+    "batch": 4,
+    "updates": 10,
+    "replay": 128,
+    "validation": 0.1,
+    "encode": 128,
+    "standardise": True,
+    "hidden": 256,
+    "log_every": 10,
+}
+"""What takes the place of the paper's settings unless a run is to be as printed: answers are learned from many times,
+and the state is scaled and encoded before anything is dropped. docs/guide/learning.md says how they were chosen."""
+SHARE = 0.1
+"""The share of steps to ask on where a budget of answers is given and nothing that says how fast to spend it."""
+ENDLESS = 1_000_000
+"""Iterations of a run that ends when its budget of answers is spent and learned."""
+
+
 @dataclass(frozen=True)
 class Leaf:
     """A single setting: where it is, and what is said about it."""

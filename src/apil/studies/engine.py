@@ -41,7 +41,7 @@ _queue: Any = None
 
 def work_of(cells: Sequence[Cell]) -> int:
     """Units of work in these cells."""
-    return sum(cell.config.iterations + _EVALUATION for cell in cells)
+    return sum((cell.config.query.answer_budget or cell.config.iterations) + _EVALUATION for cell in cells)
 
 
 @dataclass(frozen=True)

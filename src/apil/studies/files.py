@@ -88,6 +88,8 @@ class StudyFile:
     rules: _Rules
     settings: Annotated[Mapping[Text, Any], Says("give a table")] = field(default_factory=dict, hash=False)
     """Settings of a run that all runs share, by their typed names."""
+    as_printed: bool = False
+    """Runs learn as the paper prints it: each answer once, its sizes and its rate."""
     seeds: Few = 5
     episodes: Size = 1000
     """Of evaluation, for each run."""
@@ -147,7 +149,9 @@ def own_plan(study: StudyFile, task: TaskEntry, calibration: Calibration, source
     with _naming(source):
         shared = {**task.options, **study.settings}
         rules = [rule.query for rule in study.rules]
-        base = resolve(task.name, study.teachers[0], "never", shared, calibration, shared_by=rules).settings
+        base = resolve(
+            task.name, study.teachers[0], "never", shared, calibration, rules, as_printed=study.as_printed
+        ).settings
         for teacher in study.teachers:
             committee_of(base.changed(teacher=teacher))
         gated = [(rule, _gated(base, rule, calibration)) for rule in study.rules]

@@ -117,7 +117,7 @@ def _asked(
         if name in shared:
             raise ApilError(f"{name} does not go with a study of several: leave it out, or write a study file.")
     shared = {"answers": False, **TASKS.trait(task, "study_settings", {}), **shared}
-    found = resolve(task, teachers[0], "never", shared, calibration, shared_by=queries)
+    found = resolve(task, teachers[0], "never", shared, calibration, shared_by=queries, as_printed=True)
     if found.notice:
         told.line(found.notice)
     for teacher in teachers:
