@@ -254,6 +254,19 @@ def test_acting_changes_nothing(query: str, more: dict[str, Any], tmp_path: Path
     ).read_bytes()
 
 
+def test_episodes_keep_their_budget_and_do_not_disturb_each_other() -> None:
+    agent = maze_run(query="entropy", budget=0.2).agent
+    seen = [observations(30, step) for step in range(40)]
+    with agent.episode(seed=1) as alone, agent.episode(seed=1) as one, agent.episode(seed=2) as other:
+        expected = [alone.act(step).ask for step in seen]
+        found = []
+        for step in seen:
+            other.act(observations(30, 99))
+            found.append(one.act(step).ask)
+    np.testing.assert_array_equal(found, expected)
+    assert np.mean(found) == pytest.approx(0.2, rel=0.2)
+
+
 def test_a_teacher_that_was_asked_keeps_control_until_it_agrees() -> None:
     trained = maze_run(None, "lazydagger", iterations=3, query_options={"warm": 1, "release": 0.5}, threshold=2.0)
     agent = trained.agent  # its classifier never fires: it asks only while a teacher has control
