@@ -17,7 +17,7 @@ from apil.errors import ApilError
 from apil.learning.ask import no_answer
 from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, Script, collect, review
-from apil.learning.group import Group
+from apil.learning.group import Group, take
 from apil.learning.walk import Question, advance, walk
 from apil.query.rules import Coin
 from apil.rng import Draws
@@ -182,6 +182,25 @@ def test_a_review_asks_about_the_episodes_that_were_walked_alone(task: str, requ
     assert bool(found.answered.any())
     assert not bool(found.answered.all())
     assert bool((found.distance[found.answered] >= 0).all())
+
+
+def test_each_query_policy_of_a_stack_chooses_for_its_own_runs() -> None:
+    queries: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("entropy", {"budget": 0.2, "threshold": None}),
+        ("bc", {}),
+        ("entropy", {"budget": 0.5, "threshold": None}),
+    )
+    agents = build([_config(query, "maze", seed=seed, **settings) for seed, (query, settings) in enumerate(queries)])
+    found = review(agents, 2, 8)
+    alone = collect(agents, 2, 8, "alone")
+    luck = agents.streams.draws("query", 2).uniform(alone.live.shape[2], 8).transpose(1, 2)
+    for group in agents.queries:
+        chosen = group.part.review(take(alone, group.runs), luck[group.runs])
+        assert torch.equal(found.answered[group.runs], chosen)
+    assert torch.equal(found.answered[1], found.live[1])
+    assert not torch.equal(found.answered[0], alone.unanswered[0]), "who sees all of it chooses better"
+    assert found.notes.shape == alone.notes.shape
+    assert found.notes.shape[-1] > 0, "what was noted in the walk alone"
 
 
 def test_a_review_keeps_to_what_is_left() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.learning.ask import Guard, no_answer
-from apil.learning.group import Group, Groups, take
+from apil.learning.group import Group, Groups, Places, take
 from apil.model.protocol import Model
 from apil.query.protocol import Listener, Noting, QueryPolicy, QuerySession
 from apil.rng import Streams, race
@@ -199,12 +199,16 @@ class _Mind(_Decides):
             listener.hear(take(belief, runs), take(answer, runs), answered[runs])
 
     def notes(self, like: Tensor) -> Tensor:
-        found = [(group, group.part.notes) for group in self._sessions if isinstance(group.part, Noting)]
-        width = max((notes.shape[-1] for _, notes in found), default=0)
-        joined = torch.full((*like.shape, width), torch.nan)
-        for group, notes in found:
-            joined[group.runs, :, : notes.shape[-1]] = notes
+        found = [(runs, session.notes) for runs, session in self._noting]
+        joined = torch.full((*like.shape, max((notes.shape[-1] for _, notes in found), default=0)), torch.nan)
+        for runs, notes in found if joined.shape[-1] else ():
+            joined[runs, :, : notes.shape[-1]] = notes
         return joined
+
+    @cached_property
+    def _noting(self) -> list[tuple[Places, Noting]]:
+        """Found once and after the first question: this reads the notes of every session."""
+        return [(group.runs, group.part) for group in self._sessions if isinstance(group.part, Noting)]
 
 
 @dataclass(frozen=True)
