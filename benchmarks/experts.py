@@ -157,6 +157,13 @@ def land(favour: float) -> Expert:
     return act
 
 
+def lander() -> gymnasium.Env[Any, Any]:
+    """A lander that tumbles turns farther than its observation space says: clipped."""
+    env = gymnasium.make("LunarLander-v3")
+    space: Any = env.observation_space
+    return gymnasium.wrappers.TransformObservation(env, lambda seen: np.clip(seen, space.low, space.high), space)
+
+
 def _made(name: str, **options: Any) -> MakeEnv:
     return lambda: gymnasium.make(name, **options)
 
@@ -189,6 +196,6 @@ REPORTED = (
     Bench("mountain-car", _made("MountainCar-v0"), {"pump": pump, "turn": pump_and_turn}, 200, terminated),
     _minigrid("lava-gap", "MiniGrid-LavaGapS5-v0", horizon=30),
     _minigrid("door-key", "MiniGrid-DoorKey-5x5-v0", horizon=50),
-    Bench("lander", _made("LunarLander-v3"), {"own": land(1.0), "upright": land(1.5)}, 500, needs="Box2D"),
+    Bench("lander", lander, {"own": land(1.0), "upright": land(1.5)}, 400, needs="Box2D"),
 )
 SETS: Mapping[str, tuple[Bench, ...]] = {"development": DEVELOPMENT, "reported": REPORTED}
