@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,19 +75,11 @@ def train(
 ) -> Trained:
     """DAGGER until the teachers have given the answers of the budget, or for its iterations where they are given."""
     answers, iterations = budget
-    with tempfile.TemporaryDirectory() as folder:
-        done, more = 0, iterations or max(1, answers // (2 * task.batch * task.horizon))
-        while True:
-            before = len(heard)
-            given: dict[str, Any] = {**options, "seed": seed, "iterations": done + more}
-            trained = apil.train(task, bench.team(heard.add), "dagger", folder=folder, progress=False, **given)
-            done, rate = done + more, (len(heard) - before) / more
-            left = answers - len(heard)
-            if iterations is not None or left <= 0 or not rate:
-                assert len(heard) == trained.rows[-1]["answers"], "a resumed run asked again"
-                return trained
-            # Episodes change their length while the agent learns: half of what seems to be missing.
-            more = max(1, int(left / rate / 2))
+    spent: dict[str, Any] = {"answer_budget": answers} if iterations is None else {"iterations": iterations}
+    teachers = bench.team(heard.add)
+    trained = apil.train(task, teachers, "dagger", progress=False, **{**options, **spent, "seed": seed})
+    assert len(heard) == trained.rows[-1]["answers"], "an answer was not used"
+    return trained
 
 
 def by_agent(trained: Trained, sample: bool) -> Decide:

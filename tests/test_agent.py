@@ -334,7 +334,7 @@ def pushes() -> Any:
 
 
 def test_continuous_actions_are_ready_for_the_environment(tmp_path: Path) -> None:
-    apil.train(mountain(), pushes(), "apil", folder=tmp_path / "run", **SMALL)
+    apil.train(mountain(), pushes(), "apil", folder=tmp_path / "run", as_printed=True, **SMALL)
     agent = apil.load(tmp_path / "run")
     env = gymnasium.make("MountainCarContinuous-v0")
     seen, _ = env.reset(seed=0)
@@ -420,7 +420,7 @@ def test_pictures_and_parts_are_read_as_the_environment_gives_them(tmp_path: Pat
     for wrong in (one["picture"], {"picture": one["picture"]}, {**batch, "picture": one["picture"]}, 3):
         with pytest.raises(ApilError, match="is none of 'Spots'"):
             agent.act(wrong)
-    with pytest.raises(ApilError, match="only agents that read features directly"):
+    with pytest.raises(ApilError, match="only agents that read vectors"):
         agent.export(tmp_path / "policy.onnx")
 
 

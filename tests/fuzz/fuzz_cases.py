@@ -549,8 +549,8 @@ def _reseal(run: Path, tensors: dict[str, torch.Tensor], more: dict[str, Any]) -
         iteration=more.get("iteration", old["iteration"]), configs=[settings], state=lambda number: state
     )
     files = {}
-    for name in ("metrics.jsonl", "answers.jsonl"):
-        content = (run / name).read_bytes()
+    for name in ("metrics.jsonl", "answers.jsonl", "answers.store"):
+        content = (run / name).read_bytes() if (run / name).exists() else b""
         files[name] = Prefix(len(content), sha256(content).hexdigest())
     path.unlink()
     path.with_suffix(".json").unlink()

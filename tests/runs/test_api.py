@@ -250,7 +250,7 @@ def test_pictures_are_learned_through_the_default_encoder_and_a_stack_gives_the_
     alone = Trainer(configs[1:], parts=Parts(task, side))
     alone.train()
     assert alone.rows[0] == stack.rows[1]
-    trained = apil.train(task, side, "dagger", **shared)
+    trained = apil.train(task, side, "dagger", as_printed=True, **shared)
     assert trained.rows == stack.rows[0]
     # Guessing all four sides right has a chance of 1/16.
     assert trained.evaluate(50)["success_alone"] > 0.8

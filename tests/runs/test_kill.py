@@ -115,6 +115,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     """In the middle of an iteration that takes ten minutes: the first is heard but must wait, the second need not."""
     folder = tmp_path / "run"
     command = [sys.executable, "-c", ENDLESS, "train", "--query", "bc", "--iterations", "50", "--out", str(folder)]
+    command += ["--batch", "1", "--log-every", "20"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").read_bytes():
         assert process.poll() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from apil.agent.spec import AgentSpec
 from apil.errors import ApilError
 from apil.files import write_bytes
+from apil.model.encoded import CLIP, EncodedModel, StateEncoder
 from apil.model.head import LEAST, MOST
 from apil.model.persona import PersonaModel
 from apil.nn import linear
@@ -19,13 +21,21 @@ from apil.rng import Draws
 from apil.tasks.gymnasium.actions import Actions
 
 # In ONNX's own text; a name that no line makes is an input or one of the constants. n observations at once.
+_SCALE = """
+    shifted = Sub(features, shift)  stretched = Mul(shifted, factor)
+    scaled = Clip(stretched, least_scaled, most_scaled)
+"""
+_ENCODER = """
+    encoder_drive = Gemm(scaled, encoder_w, encoder_b)
+    state = Relu(encoder_drive)
+"""
 _NETWORKS = """
-    identity_drive = Gemm(features, identity_w1, identity_b1)
+    identity_drive = Gemm(state, identity_w1, identity_b1)
     identity_hidden = Relu(identity_drive)
     identity_logits = Gemm(identity_hidden, identity_w2, identity_b2)
     identity = Softmax<axis = -1>(identity_logits)
     weights = Div(identity, models)
-    drive = MatMul(features, of_state)
+    drive = MatMul(state, of_state)
     drive_of_model = Reshape(drive, by_model)
     drive_of_teacher = Add(drive_of_model, of_persona)
     hidden = Relu(drive_of_teacher)
@@ -52,26 +62,27 @@ _GAUSSIAN = """
     total = Einsum<equation = "nmka,nk->na">(spread, weights)
     deviation = Sqrt(total)
     policy = Concat<axis = 1>(mean, deviation)
-    clipped = Clip(mean, minus_one, one)  share = Add(clipped, one)  scaled = Mul(share, half)
-    unbounded = Add(scaled, low)  bounded_below = Max(unbounded, low)  bounded = Min(bounded_below, high)
+    clipped = Clip(mean, minus_one, one)  share = Add(clipped, one)  stretched_share = Mul(share, half)
+    unbounded = Add(stretched_share, low)  bounded_below = Max(unbounded, low)  bounded = Min(bounded_below, high)
     action = Reshape(bounded, shape)
 """
 
 
 def write_onnx(path: Path, spec: AgentSpec, model: Any, draws: Draws, actions: Actions) -> None:
     """Writes the policy; `draws` are those of the models that vote."""
-    if not isinstance(model, PersonaModel):
+    front = _Front.of(model)
+    if front is None:
         raise ApilError(
-            f"The agent of '{spec.task}' encodes its state by a network of its own: only agents that read features "
-            "directly can be exported."
+            f"The agent of '{spec.task}' encodes its state by a network of its own: only agents that read vectors "
+            "can be exported."
         )
     try:
         import onnx
         from onnx.parser import parse_model
     except ImportError:
         raise ApilError("Export needs the package onnx: install it with pip install 'apil[onnx]'.") from None
-    made = parse_model(_text(spec, actions))
-    for name, value in (_weights(model, draws) | _numbers(actions)).items():
+    made = parse_model(_text(spec, actions, front.nodes))
+    for name, value in (front.weights | _weights(front.model, draws) | _numbers(actions)).items():
         array = value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
         array = array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
         made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
@@ -80,7 +91,33 @@ def write_onnx(path: Path, spec: AgentSpec, model: Any, draws: Draws, actions: A
     write_bytes(path, made.SerializeToString())
 
 
-def _text(spec: AgentSpec, actions: Actions) -> str:
+@dataclass(frozen=True)
+class _Front:
+    """What stands between the features and the model of state vectors."""
+
+    model: PersonaModel
+    nodes: str
+    weights: dict[str, Any]
+
+    @staticmethod
+    def of(model: Any) -> _Front | None:
+        """None where it cannot be written."""
+        if isinstance(model, PersonaModel):
+            return _Front(model, "scaled = Identity(features)  state = Identity(scaled)", {})
+        if not isinstance(model, EncodedModel) or isinstance(model.encoder, StateEncoder):
+            return None
+        nodes, weights = "scaled = Identity(features)", {}
+        if model.scale is not None:
+            shift, factor = model.scale.shift_and_factor()
+            nodes = _SCALE
+            weights = {"shift": shift[0], "factor": factor[0], "least_scaled": -CLIP, "most_scaled": CLIP}
+        if model.encoder is None:
+            return _Front(model.model, nodes + "state = Identity(scaled)", weights)
+        own = {f"encoder_{name}": value[0] for name, value in model.encoder.parameters.items()}
+        return _Front(model.model, nodes + _ENCODER, {**weights, **own})
+
+
+def _text(spec: AgentSpec, actions: Actions, front: str) -> str:
     """The model with named inputs and outputs, without its constants."""
     inputs, outputs = f"float[n, {spec.features}] features", f"float[n, {len(spec.teachers)}] identity"
     if actions.box is None:
@@ -89,7 +126,7 @@ def _text(spec: AgentSpec, actions: Actions) -> str:
     else:
         shape = ", ".join(["n", *map(str, actions.space.shape or ())])
         outputs = f"float[{shape}] action, float[n, {2 * actions.count}] policy, {outputs}"
-    nodes = _NETWORKS + (_CATEGORICAL if actions.box is None else _GAUSSIAN)
+    nodes = front + _NETWORKS + (_CATEGORICAL if actions.box is None else _GAUSSIAN)
     return f'<ir_version: 8, opset_import: ["" : 18]> apil ({inputs}) => ({outputs}) {{{nodes}}}'
 
 

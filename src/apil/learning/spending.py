@@ -15,7 +15,9 @@ SILENT = 50
 ENDED = "no more are asked for, and the loss on answers that are held out no longer improves"
 """Why a run ends before its last iteration."""
 _BETTER = 0.002
-"""A loss counts as better where it is lower by this share."""
+"""A loss counts as better where it is lower by this share ..."""
+_LEAST = 0.001
+"""... and by this many nats."""
 
 
 class Spending:
@@ -43,7 +45,8 @@ class Spending:
         self._answers = answers.clone()
         asks = (answers < self._budget) & (self._silent < SILENT)
         losses = losses.double().nan_to_num(math.inf)
-        better = losses < self._best * (1 - _BETTER)
+        known = self._best.nan_to_num(posinf=0.0)
+        better = losses < torch.where(self._best.isinf(), self._best, known - (_BETTER * known).clamp_min(_LEAST))
         self._best = torch.where(better, losses, self._best)
         self._waited = torch.where(asks | better, 0.0, self._waited + 1)
         # What was best while there were fewer answers is no yardstick for what follows.

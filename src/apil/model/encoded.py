@@ -89,7 +89,7 @@ class VectorEncoder:
 
 _STEADY = 1e-6
 """Added to every variance: a feature that never changed is not blown up without bound."""
-_CLIP = 5.0
+CLIP = 5.0
 """Standard deviations; what lies farther out is clipped."""
 
 
@@ -109,7 +109,7 @@ class Scale:
     def __call__(self, features: Tensor) -> Tensor:
         """[runs, n, F] -> the same with mean 0 and variance 1, clipped; as it is where nothing was observed yet."""
         shift, factor = self.shift_and_factor()
-        return ((features - shift.unsqueeze(1)) * factor.unsqueeze(1)).clamp(-_CLIP, _CLIP)
+        return ((features - shift.unsqueeze(1)) * factor.unsqueeze(1)).clamp(-CLIP, CLIP)
 
     def shift_and_factor(self) -> tuple[Tensor, Tensor]:
         """What is subtracted and then multiplied with, both [runs, F] float32."""
