@@ -25,6 +25,7 @@ from apil.learning.build import configure_torch
 from apil.runs.api import Trained
 from apil.studies.statistics import student_half_width
 from apil.tasks.gymnasium import Episode, GymnasiumTask
+from apil.tasks.gymnasium.episode import VALID
 from experts import SETS, Bench, Decide, expert_success, success
 from supervised import learn
 
@@ -87,7 +88,9 @@ def by_agent(trained: Trained, sample: bool) -> Decide:
     session = trained.agent.episode(sample=sample)
 
     def decide(envs: Sequence[Episode]) -> Any:
-        return session.act(np.stack([env.observation for env in envs])).action
+        # Where an environment says which actions are valid, an agent has learned to choose among these.
+        valid = np.stack([env.record[VALID:] != 0 for env in envs])
+        return session.act(np.stack([env.observation for env in envs]), valid=valid).action
 
     return decide
 

@@ -79,7 +79,9 @@ class Learner:
             lessons, some = store.sample(agents.streams.draws("replay", number))
             losses = agents.model.losses(lessons, agents.streams.draws("dropout", number))
             _check_finite(agents, self._named(*losses), iteration)
-            self._descend(of_model, losses, [some & running] * 2)
+            # Who answers is often a matter of chance: the identity model would learn by heart what cannot be predicted.
+            once = running & (number == iteration * updates)
+            self._descend(of_model, losses, [some & running, some & once])
             total += torch.stack(losses).detach()
         policy, identity = total / updates
         return {"policy_loss": policy, "identity_loss": identity, **query.logs}

@@ -27,6 +27,10 @@ _BLOCK = 2**18
 """Hidden units that are computed at a time while acting; a megabyte."""
 
 
+_IDENTITY_DROPOUT = 0.5
+"""At the input of the identity model, where it learns from a store: who answers is often a matter of chance."""
+
+
 class PersonaModel:
     """The models of a stack of runs. All runs have the same sizes and number of teachers."""
 
@@ -99,7 +103,10 @@ class PersonaModel:
         valid = lessons.valid_actions.reshape(runs, count, -1)
         policy = self.head.loss(mlp(self.policy, inputs), lessons.action.flatten(1, 2), valid, answered)
         # The identity loss does not reach an encoder of the state.
-        logits = mlp(self.identity, features.detach())[..., : self.teachers]
+        seen = features.detach()
+        if lessons.state is None:
+            seen = seen * draws.kept(_IDENTITY_DROPOUT, count, seen.shape[-1])
+        logits = mlp(self.identity, seen)[..., : self.teachers]
         return policy / batch, likelihood_loss(logits, identity, answered) / batch
 
 

@@ -258,9 +258,9 @@ LEARNING: dict[str, Any] = {
     "updates": 10,
     "replay": 128,
     "validation": 0.1,
-    "encode": 128,
+    "encode": 64,
     "standardise": True,
-    "hidden": 256,
+    "hidden": 128,
     "log_every": 10,
 }
 """What takes the place of the paper's settings unless a run is to be as printed: answers are learned from many times,
