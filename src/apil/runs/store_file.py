@@ -241,7 +241,13 @@ def read_store(folder: Path) -> tuple[Header, Rows]:
             rows = np.fromfile(path, header.layout.dtype, count, offset=start)
     except OSError as error:
         raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
-    return header, rows[: _sound(header.layout, rows)]
+    rows = rows[: _sound(header.layout, rows)]
+    odd = rows["identity"] >= len(header.teachers)
+    if not header.layout.continuous:
+        odd |= rows["action"].astype(np.int64) % (1 << 32) >= header.layout.actions
+    if odd.any():
+        raise ApilError(f"Row {int(odd.argmax())} of {path} is by no teacher, or no action, that it names: restore it.")
+    return header, rows
 
 
 def _sound(layout: RowFormat, rows: Rows) -> int:
