@@ -183,17 +183,24 @@ class Store:
         ]
         return self._lessons(np.stack(units)), torch.from_numpy(counts > 0)
 
-    def held_out(self) -> tuple[Lessons, Tensor] | None:
-        """The newest of what is not learned from, and [runs]: how many of each run; None where no run has any."""
-        counts = [min(shelf.validation.count, _VALIDATED) for shelf in self.shelves]
-        size = max(counts)
-        if not size:
-            return None
-        units = [
-            np.concatenate([shelf.validation.table[shelf.validation.count - count :], _NONE.repeat(size - count, 0)])
-            for shelf, count in zip(self.shelves, counts, strict=True)
-        ]
-        return self._lessons(np.stack(units)), torch.tensor(counts)
+    def held_out(self) -> Iterator[tuple[Lessons, Tensor]]:
+        """The newest of what is not learned from, and [runs]: how many of each run there are, 0 for a run that has none
+        or comes in another batch.
+
+        A batch is as large as the next power of two, whatever else is in the stack: sums over other sizes would differ
+        in their last digits.
+        """
+        counts = np.array([min(shelf.validation.count, _VALIDATED) for shelf in self.shelves])
+        sizes = np.array([1 << max(0, int(count) - 1).bit_length() for count in counts])
+        for size in np.unique(sizes[counts > 0]).tolist():
+            chosen = np.where(sizes == size, counts, 0)
+            units = [
+                np.concatenate(
+                    [shelf.validation.table[shelf.validation.count - count :], _NONE.repeat(size - count, 0)]
+                )
+                for shelf, count in zip(self.shelves, chosen.tolist(), strict=True)
+            ]
+            yield self._lessons(np.stack(units)), torch.from_numpy(chosen)
 
     def everything(self) -> Iterator[Lessons]:
         """All there is, learned from or held out, in batches of bounded size."""

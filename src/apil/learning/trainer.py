@@ -150,12 +150,10 @@ class Trainer:
         """The loss on answers that are held out, and whether a run that has spent its answers still learns."""
         runs = len(self.configs)
         losses = torch.full((runs,), torch.nan)
-        found = None if self.store is None else self.store.held_out()
-        if found is not None:
-            lessons, counts = found
+        for lessons, counts in () if self.store is None else self.store.held_out():
             with torch.no_grad():
                 loss = self.agents.model.losses(lessons, Undropped(runs))[0]
-            losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, torch.nan)
+            losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, losses)
         self._spending.look(self._meter.answers, losses)
         return [{} if math.isnan(loss) else {"validation_loss": loss} for loss in losses.tolist()]
 
