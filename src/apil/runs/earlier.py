@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,7 @@ class Earlier:
         old, rows = read_store(source)
         new = header_of(config, parts, len(rows))
         identities = _checked(source, old, new)
+        _warn_of_options(source, before, config)
         if not len(rows):
             raise ApilError(f"{source} holds no answers yet: give another run.")
         return Earlier(source, new, rows, identities)
@@ -133,6 +135,17 @@ def _checked(source: Path, old: Header, new: Header) -> tuple[int, ...]:
             f"add {', '.join(dict.fromkeys(missing))} to --teacher, or give another run."
         )
     return tuple(new.teachers.index(name) for name in old.teachers)
+
+
+def _warn_of_options(source: Path, before: RunSettings, now: RunSettings) -> None:
+    """Tells of options of the task that differ: some make another network, others another task."""
+    old, new = before.task.options, now.task.options
+    differ = [f"{name} {old.get(name)!r}" for name in {**old, **new} if old.get(name) != new.get(name)]
+    if differ:
+        print(
+            f"apil: warning: the answers in {source} were given with other options of the task ({', '.join(differ)}).",
+            file=sys.stderr,
+        )
 
 
 def noted_prefix(folder: Path) -> Prefix | None:
