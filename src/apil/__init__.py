@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from apil.query.check import check_query_policy as check_query_policy
     from apil.registry import Registry
     from apil.runs.api import train as train
+    from apil.runs.stored import StoredAnswers as StoredAnswers
+    from apil.runs.stored import answers as answers
     from apil.studies.run import study as study
     from apil.tasks.check import check_task as check_task
     from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
@@ -33,6 +35,8 @@ __version__ = "0.1.0"
 _ELSEWHERE: dict[str, str] = {
     "Agent": "apil.agent.acting",
     "Decision": "apil.agent.acting",
+    "StoredAnswers": "apil.runs.stored",
+    "answers": "apil.runs.stored",
     "check_query_policy": "apil.query.check",
     "check_task": "apil.tasks.check",
     "check_teacher": "apil.learning.check",

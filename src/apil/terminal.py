@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ def print_table(title: str, figures: dict[str, Any]) -> None:
     _print(title, (), ((name, value) for name, value in figures.items()), 4)
 
 
-def print_columns(title: str, columns: dict[str, dict[str, float]]) -> None:
+def print_columns(title: str, columns: Mapping[str, Mapping[str, Any]]) -> None:
     """Figures side by side; a column may lack some."""
     figures = dict.fromkeys(figure for column in columns.values() for figure in column)
     rows = ((figure, *(column.get(figure, "-") for column in columns.values())) for figure in figures)

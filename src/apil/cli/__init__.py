@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from apil.cli import calibrate, evaluate, other, study, train
+from apil.cli import answers, calibrate, evaluate, other, study, train
 from apil.cli.options import refuse_odd_paths, refuse_unknown
 from apil.errors import ApilError, one_line
 from apil.memory import lacks_memory
@@ -24,6 +24,7 @@ _WORDS = "Train an agent from several teachers who disagree, and ask them only w
 _DERIVED: dict[str, Any] = {"train": train, "evaluate": evaluate, "study": study, "calibrate": calibrate}
 """Commands whose options depend on what else is typed."""
 _FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
+    "answers": (answers.Answers, answers.answers),
     "replay": (other.Replay, other.replay),
     "export": (other.Export, other.export),
     "doctor": (other.Doctor, other.doctor),

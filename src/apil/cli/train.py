@@ -32,9 +32,12 @@ class Common:
     """A file made by `apil calibrate`; overrides the thresholds that come with apil."""
     as_printed: bool = False
     """Learn as the paper prints it: each answer once, its sizes and its rate."""
+    answers_from: Path | None = None
+    """A run whose answers are learned from too, as if they had been had before; they do not count as answers of this
+    run."""
 
 
-_OWN = ("task", "teacher", "query", "out", "resume", "calibration", "as_printed")
+_OWN = ("task", "teacher", "query", "out", "resume", "calibration", "as_printed", "answers_from")
 
 
 def options(argv: Sequence[str]) -> type:
@@ -74,7 +77,7 @@ def run(typed: Any, argv: Sequence[str]) -> None:
         if typed.resume:
             outcome = resume_run(folder, iterations=more, progress=progress)
         else:
-            outcome = start_run(settings, folder, progress=progress, parts=parts)
+            outcome = start_run(settings, folder, progress=progress, parts=parts, answers_from=typed.answers_from)
     if outcome.stopped:
         print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
         print(f"Resume with: apil train --resume {quote(str(folder))}")
@@ -82,9 +85,14 @@ def run(typed: Any, argv: Sequence[str]) -> None:
     names = ("query_rate", "success", "intrinsic", "extrinsic", "model", "validation_loss", "answers", "unanswered")
     figures = {name: outcome.last[name] for name in names if outcome.last and outcome.last.get(name) is not None}
     print_table(f"At the end of {outcome.iteration} iterations", figures)
+    spent = outcome.iteration < outcome.config.iterations
+    if outcome.began == outcome.iteration and spent:
+        print(f"{folder} had ended before, after {figures['answers']} answers: {ENDED}.")
+        print(f"Learn from them in a new run: apil train --answers-from {quote(str(folder))}")
+        return
     if outcome.began == outcome.iteration:
         print(f"{folder} had done its {outcome.iteration} iterations before; train on with --iterations.")
         return
-    if outcome.iteration < outcome.config.iterations:
+    if spent:
         print(f"Stopped after {figures['answers']} answers: {ENDED}.")
     wrote(folder, f"next: apil evaluate {quote(str(folder))}")

@@ -80,7 +80,7 @@ class Meter:
         """The sums of one run since the last row, for a checkpoint. Logs of other runs' query policies are left out, so
         that it does not depend on what else is in the stack."""
         named = {"meter.answers": self.answers, "meter.unanswered": self.unanswered}
-        if self._costs is not None:
+        if self._costs is not None and not bool((self._costs[run] == 1).all()):
             named["meter.cost"] = self.cost
         named |= {f"meter.sums.{name}": value for name, value in self._sums.items()}
         named |= {f"meter.logs.{name}": value for name, value in self._logs.items() if not value[run].isnan()}
@@ -95,8 +95,7 @@ class Meter:
             return torch.cat([own.get(name, nothing) for own in saved])
 
         self.answers, self.unanswered = stacked("meter.answers"), stacked("meter.unanswered")
-        if "meter.cost" in saved[0]:
-            self.cost = stacked("meter.cost")
+        self.cost = stacked("meter.cost").nan_to_num(0.0)
         self._iterations, self._episodes = (int(value) for value in saved[0]["meter.counts"].tolist())
         for kind, target in (("sums", self._sums), ("logs", self._logs)):
             prefix = f"meter.{kind}."

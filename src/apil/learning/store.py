@@ -6,7 +6,7 @@ the steps before, the whole episode that it belongs to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,14 +25,18 @@ _VALIDATED = 512
 """Answers or episodes, the newest of those held out, that the validation loss is taken over."""
 
 
+_NUMBERS = 2**22
+"""Features that are looked at together where all answers are."""
+
+
 class Room(Protocol):
     """Where the rows of one run are: in memory, or in a file that is mapped into it."""
 
     array: Rows
     """[capacity] records."""
 
-    def grow(self, capacity: int) -> None:
-        """Makes room for more rows; those that are there stay."""
+    def grow(self, rows: int) -> None:
+        """Makes room for `rows` rows at least, and for some to come; those that are there stay."""
 
 
 class Memory:
@@ -41,8 +45,8 @@ class Memory:
     def __init__(self, layout: RowFormat) -> None:
         self.array: Rows = np.zeros(_FIRST, layout.dtype)
 
-    def grow(self, capacity: int) -> None:
-        larger = np.zeros(capacity, self.array.dtype)
+    def grow(self, rows: int) -> None:
+        larger = np.zeros(max(rows, 2 * len(self.array)), self.array.dtype)
         larger[: len(self.array)] = self.array
         self.array = larger
 
@@ -90,8 +94,8 @@ class Shelf:
             number = self.learned.count + self.validation.count
             held = np.array([self._is_held_out(number + at) for at in range(len(units))], bool)
             self._mark(rows, units[held] - [self.rows, 0])
-        while self.rows + len(rows) > len(self.room.array):
-            self.room.grow(2 * len(self.room.array))
+        if self.rows + len(rows) > len(self.room.array):
+            self.room.grow(self.rows + len(rows))
         self.room.array[self.rows : self.rows + len(rows)] = rows
         self._count(rows, units)
 
@@ -179,17 +183,33 @@ class Store:
         ]
         return self._lessons(np.stack(units)), torch.from_numpy(counts > 0)
 
-    def held_out(self) -> tuple[Lessons, Tensor] | None:
-        """The newest of what is not learned from, and [runs]: how many of each run; None where no run has any."""
-        counts = [min(shelf.validation.count, _VALIDATED) for shelf in self.shelves]
-        size = max(counts)
-        if not size:
-            return None
-        units = [
-            np.concatenate([shelf.validation.table[shelf.validation.count - count :], _NONE.repeat(size - count, 0)])
-            for shelf, count in zip(self.shelves, counts, strict=True)
-        ]
-        return self._lessons(np.stack(units)), torch.tensor(counts)
+    def held_out(self) -> Iterator[tuple[Lessons, Tensor]]:
+        """The newest of what is not learned from, and [runs]: how many of each run there are, 0 for a run that has none
+        or comes in another batch.
+
+        A batch is as large as the next power of two, whatever else is in the stack: sums over other sizes would differ
+        in their last digits.
+        """
+        counts = np.array([min(shelf.validation.count, _VALIDATED) for shelf in self.shelves])
+        sizes = np.array([1 << max(0, int(count) - 1).bit_length() for count in counts])
+        for size in np.unique(sizes[counts > 0]).tolist():
+            chosen = np.where(sizes == size, counts, 0)
+            units = [
+                np.concatenate(
+                    [shelf.validation.table[shelf.validation.count - count :], _NONE.repeat(size - count, 0)]
+                )
+                for shelf, count in zip(self.shelves, chosen.tolist(), strict=True)
+            ]
+            yield self._lessons(np.stack(units)), torch.from_numpy(chosen)
+
+    def everything(self) -> Iterator[Lessons]:
+        """All there is, learned from or held out, in batches of bounded size."""
+        tables = [np.concatenate([shelf.learned.table, shelf.validation.table]) for shelf in self.shelves]
+        size = max(1, _NUMBERS // (self._layout.features * self._horizon * len(tables)))
+        for start in range(0, max(map(len, tables)), size):
+            parts = [table[start : start + size] for table in tables]
+            longest = max(map(len, parts))
+            yield self._lessons(np.stack([np.concatenate([own, _NONE.repeat(longest - len(own), 0)]) for own in parts]))
 
     def _lessons(self, units: NDArray[np.int64]) -> Lessons:
         """What is learned from `units` [runs, n, 2]: first row and length of each, 0 for none."""

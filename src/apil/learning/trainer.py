@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from apil.learning.build import NAMED, Parts, build, configure_torch, whole_epis
 from apil.learning.collect import collect, review
 from apil.learning.group import Groups
 from apil.learning.metrics import Meter, Row
-from apil.learning.rows import RowFormat
+from apil.learning.rows import RowFormat, Rows
 from apil.learning.spending import Spending
 from apil.learning.state import weights
 from apil.learning.store import Room, Store, new_store
@@ -64,6 +64,18 @@ class Trainer:
         horizon = task.horizon if whole_episodes(self.configs[0]) else 1
         return new_store(RowFormat.of(task), horizon, learner, self.agents.streams.seeds, rooms)
 
+    def take_over(self, run: int, rows: Iterable[Rows]) -> None:
+        """Puts answers of an earlier run into the store, before training begins; `observe_stored` follows."""
+        assert self.store is not None
+        for batch in rows:
+            self.store.shelves[run].add(batch)
+
+    def observe_stored(self) -> None:
+        """Shows the model all that is in the store, once, before training begins."""
+        assert self.store is not None
+        for lessons in self.store.everything():
+            self.agents.model.observe(lessons)
+
     def recall(self, run: int, rows: int) -> None:
         """Takes in rows that are in the store of a run already; before training begins or a state is restored."""
         assert self.store is not None
@@ -102,11 +114,11 @@ class Trainer:
         complete = self.iteration % first.log_every == 0
         if not complete and self.iteration != first.iterations:
             return None
+        # A row that comes before its time has no validation loss: it must follow from the sums in a checkpoint alone.
+        losses = self._validate() if complete else [Row() for _ in before]
         rows: list[Row | None] = [
             row | loss if running else None
-            for row, loss, running in zip(
-                self._meter.rows(self.iteration), self._validate(complete), before, strict=True
-            )
+            for row, loss, running in zip(self._meter.rows(self.iteration), losses, before, strict=True)
         ]
         for own, row in zip(self.rows, rows, strict=True):
             if row is not None:
@@ -134,18 +146,15 @@ class Trainer:
         self.store.add(episodes, self.iteration, self.iteration * updates, self._executes)
         return self._learner.replay(episodes, self.store, self.iteration, updates, ~self._spending.ended)
 
-    def _validate(self, complete: bool) -> list[Row]:
+    def _validate(self) -> list[Row]:
         """The loss on answers that are held out, and whether a run that has spent its answers still learns."""
         runs = len(self.configs)
         losses = torch.full((runs,), torch.nan)
-        found = None if self.store is None else self.store.held_out()
-        if found is not None:
-            lessons, counts = found
+        for lessons, counts in () if self.store is None else self.store.held_out():
             with torch.no_grad():
                 loss = self.agents.model.losses(lessons, Undropped(runs))[0]
-            losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, torch.nan)
-        if complete:
-            self._spending.look(self._meter.answers, losses)
+            losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, losses)
+        self._spending.look(self._meter.answers, losses)
         return [{} if math.isnan(loss) else {"validation_loss": loss} for loss in losses.tolist()]
 
     def train(self, progress: Callable[[int], None] = lambda iterations: None) -> None:

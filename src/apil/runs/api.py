@@ -18,6 +18,7 @@ from apil.learning.trainer import Trainer
 from apil.optim import OptimizerFactory
 from apil.runs.calibration import load_calibration
 from apil.runs.describe import describe_agent
+from apil.runs.earlier import Earlier, noted_prefix
 from apil.runs.folder import load_config, load_run
 from apil.runs.resolve import resolve
 from apil.runs.train import Progress, resume_run, start_run
@@ -68,6 +69,7 @@ def train(
     calibration: str | Path | None = None,
     make_optimizer: OptimizerFactory | None = None,
     as_printed: bool = False,
+    answers_from: str | Path | None = None,
     progress: bool = True,
     **settings: Unpack[RunKeywords],
 ) -> Trained:
@@ -77,7 +79,8 @@ def train(
     the task's own. With a `folder` the run is written there; the same call again resumes it, or loads what is finished.
     Such a folder names parts that only your program has: `apil.load` acts without them, `load_run` and `resume_run`
     need them as `Parts`. `make_optimizer` takes the place of the optimiser that the settings name. With `as_printed` it
-    learns as the paper prints it: each answer once, its sizes and its rate.
+    learns as the paper prints it: each answer once, its sizes and its rate. `answers_from` is the folder of an earlier
+    run, whose answers are learned from too; they do not count as answers of this one.
 
         trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
     """
@@ -92,22 +95,31 @@ def train(
     parts = Parts(found.task, own, make_optimizer)
     total = found.settings.query.answer_budget or found.settings.iterations
     with counted(f"{found.settings.task.name}, {query}", total, progress) as tell:
-        return _trained(found.settings, parts, None if folder is None else Path(folder), tell)
+        earlier = None if answers_from is None else Path(answers_from)
+        return _trained(found.settings, parts, None if folder is None else Path(folder), earlier, tell)
 
 
-def _trained(settings: RunSettings, parts: Parts, folder: Path | None, tell: Progress) -> Trained:
+def _trained(
+    settings: RunSettings, parts: Parts, folder: Path | None, answers_from: Path | None, tell: Progress
+) -> Trained:
     if folder is None:
+        earlier = None if answers_from is None else Earlier.of(answers_from, settings, parts)
         trainer = Trainer([settings], parts=parts)
+        if earlier is not None:
+            trainer.take_over(0, earlier.batches())
+            trainer.observe_stored()
         trainer.train(tell)
         return Trained(settings, trainer.trained_agents(), trainer.rows[0])
     if not (folder / "config.json").exists():
-        start_run(settings, folder, progress=tell, parts=parts)
+        start_run(settings, folder, progress=tell, parts=parts, answers_from=answers_from)
     else:
         before, now = load_config(folder).flat(), settings.flat()
         changed = [name for name in now if before[name] != now[name] and name not in ("iterations", "save_every")]
         if changed:
             was = ", ".join(f"{name} {before[name]!r}" for name in changed)
             raise ApilError(f"{folder} holds a run with other settings ({was}): use another folder.")
+        if answers_from is not None and noted_prefix(folder) is None:
+            raise ApilError(f"{folder} holds a run that began without earlier answers: use another folder.")
         resume_run(folder, iterations=max(settings.iterations, before["iterations"]), progress=tell, parts=parts)
     config, agents = load_run(folder, parts)
     return Trained(config, agents, read_rows(folder / "metrics.jsonl"), folder)

@@ -5,6 +5,9 @@ agent.json                   what the agent is, for `apil.load`
 environment.json             versions, commit, machine
 metrics.jsonl                a row each `log_every` iterations
 answers.jsonl                every question and answer
+answers.store                every answer with what is needed to learn from it again; none with `replay` 0
+earlier.json                 where the first answers of the store come from, if the run was given some to start with
+answers.png                  a figure of the store, by `apil answers`
 timings.jsonl                seconds; the only file that differs between two equal runs
 checkpoint-*.safetensors     weights, optimisers and sums, the last two
 checkpoint-*.json            schema version, iteration, checksums of the tensors and of the rows so far
@@ -25,6 +28,8 @@ from apil.learning.collect import Agents
 from apil.learning.state import weights
 from apil.runs.checkpoint import check_fits, load_checkpoint
 from apil.runs.journal import rest_of
+from apil.runs.store_file import NAME as STORE
+from apil.runs.store_file import check_prefix
 from apil.settings import RunSettings
 from apil.settings.record import Option
 
@@ -59,7 +64,7 @@ def load_run(
         raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")
     for name, prefix in found.files.items():
         if (folder / name).exists():
-            rest_of(folder / name, prefix)
+            (check_prefix if name == STORE else rest_of)(folder / name, prefix)
     expected = weights(agents, 0)
     saved = {name: found.tensors.get(f"average.{name}", value) for name, value in found.tensors.items()}
     check_fits(expected, saved, folder)

@@ -6,6 +6,7 @@ checkpoint vouches for those it builds on; each row has a checksum of its own be
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -32,6 +33,12 @@ _FIRST = 256
 """Rows that a new file has room for."""
 _CHUNK = 2**24
 """Bytes that are hashed at a time."""
+_ROOM = 2**28
+"""Bytes by which a file grows at most."""
+_MAPPED = 2**28
+"""Larger files are mapped to be looked at; smaller ones are read, as a run that resumes may cut its file short."""
+_NOT_HERE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+"""A file system that cannot take blocks before they are written."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ class Header:
             raise ApilError(f"{path} is no store of answers, or is cut short: restore it.")
         try:
             return _parsed(json.loads(lines[1])), -(-(len(lines[0]) + len(lines[1]) + 2) // _BLOCK) * _BLOCK
-        except (ValueError, RecursionError, TypeError, AttributeError) as error:
+        except (ValueError, RecursionError, TypeError, AttributeError, OverflowError, MemoryError) as error:
             raise ApilError(f"{path} does not describe a store of answers ({error}): restore it.") from None
 
 
@@ -113,11 +120,13 @@ class StoreFile:
             found, start = Header.read(path)
             self._check(found, header)
             self._header = found.to_bytes()
+            if len(self._header) != start:
+                raise ApilError(f"{path} does not describe a store of answers (its header was edited): restore it.")
             self._digest = hashlib.sha256(self._header)
             wanted = found.before if prefix is None else self._rows_in(prefix, start)
             self._take_in(wanted, prefix)
         elif prefix is not None:
-            raise ChangedRowsError(f"{path} is gone, and the checkpoint builds on it: restore it or train again.")
+            raise ChangedRowsError(f"{path} is gone, and the run builds on it: restore it or train again.")
         self.array: Rows = np.zeros(0, self._layout.dtype)
         self._file = -1
 
@@ -138,18 +147,24 @@ class StoreFile:
         return rows
 
     def _take_in(self, rows: int, prefix: Prefix | None) -> None:
-        """Hashes the rows that are to stay, and compares them with what the checkpoint noted."""
+        """Hashes the rows that are to stay, and compares them with what was noted of them."""
         left = rows * self._layout.dtype.itemsize
-        with self._path.open("rb") as file:
+        buffer = memoryview(bytearray(min(left, _CHUNK)))
+        with self._path.open("rb", buffering=0) as file:
             file.seek(len(self._header))
             while left:
-                part = file.read(min(left, _CHUNK))
+                part = buffer[: file.readinto(buffer[: min(left, _CHUNK)]) or 0]
                 if not part:
-                    raise ChangedRowsError(f"{self._path} lacks rows that the run builds on; restore it.")
+                    raise ChangedRowsError(
+                        f"{self._path} lacks rows that the run builds on; restore it or train again."
+                    )
                 self._digest.update(part)
                 left -= len(part)
         if prefix is not None and self._digest.hexdigest() != prefix.sha256:
-            raise ChangedRowsError(f"{self._path} was changed: its rows are not those that the checkpoint builds on.")
+            raise ChangedRowsError(
+                f"{self._path} was changed: its first {rows} rows are not those that the run builds on; restore it or "
+                "train again."
+            )
         self.rows = rows
 
     def open(self) -> None:
@@ -163,17 +178,26 @@ class StoreFile:
             raise ApilError(f"Cannot write {self._path}: {error.strerror}. Check space and permissions.") from error
         self.grow(max(_FIRST, self.rows))
 
-    def grow(self, capacity: int) -> None:
-        size = capacity * self._layout.dtype.itemsize
+    def grow(self, rows: int) -> None:
+        more = max(1, min(len(self.array), _ROOM // self._layout.dtype.itemsize))
+        capacity = max(rows, len(self.array) + more if len(self.array) else 0)
         try:
-            if sys.platform == "linux":
-                # Blocks are taken from the disk now: a full disk is an error here, not a fault at some later write.
-                os.posix_fallocate(self._file, len(self._header), size)
-            else:
-                os.ftruncate(self._file, len(self._header) + size)
+            self._allocate(capacity * self._layout.dtype.itemsize)
+            self.array = np.memmap(self._path, self._layout.dtype, "r+", len(self._header), (capacity,))
         except OSError as error:
             raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
-        self.array = np.memmap(self._path, self._layout.dtype, "r+", len(self._header), (capacity,))
+
+    def _allocate(self, size: int) -> None:
+        """Room for `size` bytes of rows."""
+        if sys.platform == "linux":
+            try:
+                # Blocks are taken from the disk now: a full disk is an error here, not a fault at some later write.
+                os.posix_fallocate(self._file, len(self._header), size)
+                return
+            except OSError as error:
+                if error.errno not in _NOT_HERE:
+                    raise
+        os.ftruncate(self._file, len(self._header) + size)
 
     def sync(self, rows: int) -> Prefix:
         """Makes all `rows` durable; what a checkpoint notes of them."""
@@ -186,33 +210,52 @@ class StoreFile:
             raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
         return Prefix(len(self._header) + rows * self._layout.dtype.itemsize, self._digest.hexdigest())
 
-    def close(self, rows: int | None = None) -> None:
+    def close(self) -> None:
         """Closes the file and gives back the room that no row has taken."""
         if self._file < 0:
             return
+        rows = self.rows + _sound(self._layout, self.array[self.rows :])
         self.array = np.zeros(0, self._layout.dtype)
         with suppress(OSError):
-            os.ftruncate(self._file, len(self._header) + (rows or self.rows) * self._layout.dtype.itemsize)
+            os.ftruncate(self._file, len(self._header) + rows * self._layout.dtype.itemsize)
         os.close(self._file)
         self._file = -1
 
 
+def check_prefix(path: Path, prefix: Prefix) -> None:
+    """Refuses a store that does not begin with what a checkpoint builds on."""
+    header, _ = Header.read(path)
+    StoreFile(path, header, prefix)
+
+
 def read_store(folder: Path) -> tuple[Header, Rows]:
-    """All sound rows of a run's store, mapped into memory; a row that is torn ends them."""
+    """All sound rows of a run's store; a row that is torn ends them. Large stores are mapped into memory."""
     path = folder / NAME
     header, start = Header.read(path)
-    count = (path.stat().st_size - start) // header.layout.dtype.itemsize
-    if count <= 0:
-        return header, np.zeros(0, header.layout.dtype)
-    rows: Rows = np.memmap(path, header.layout.dtype, "r", start, (count,))
-    return header, rows[: _sound(header.layout, rows)]
+    size = header.layout.dtype.itemsize
+    try:
+        count = max(0, path.stat().st_size - start) // size
+        if count * size > _MAPPED:
+            rows: Rows = np.memmap(path, header.layout.dtype, "r", start, (count,))
+        else:
+            rows = np.fromfile(path, header.layout.dtype, count, offset=start)
+    except OSError as error:
+        raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
+    rows = rows[: _sound(header.layout, rows)]
+    odd = rows["identity"] >= len(header.teachers)
+    if not header.layout.continuous:
+        odd |= rows["action"].astype(np.int64) % (1 << 32) >= header.layout.actions
+    if odd.any():
+        raise ApilError(f"Row {int(odd.argmax())} of {path} is by no teacher, or no action, that it names: restore it.")
+    return header, rows
 
 
 def _sound(layout: RowFormat, rows: Rows) -> int:
     """How many rows from the start have a checksum that fits; zeros after the last are room that was not taken."""
-    step = max(1, _CHUNK // layout.dtype.itemsize)
-    for start in range(0, len(rows), step):
+    start, step = 0, 64
+    while start < len(rows):
         wrong = np.flatnonzero(~layout.sound(rows[start : start + step]))
         if len(wrong):
             return start + int(wrong[0])
+        start, step = start + step, min(2 * step, max(1, _CHUNK // layout.dtype.itemsize))
     return len(rows)

@@ -17,6 +17,7 @@ from apil.learning.collect import Agents
 from apil.learning.metrics import Row
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
+from apil.runs.earlier import Earlier
 from apil.runs.folder import load_config
 from apil.runs.writer import Due, Record, train_on
 from apil.settings import RunSettings
@@ -39,13 +40,23 @@ class Outcome:
     """The last row of metrics."""
 
 
-def start_run(config: RunSettings, folder: Path, *, progress: Progress, parts: Parts = NAMED) -> Outcome:
-    """Trains a new run into an empty folder."""
+def start_run(
+    config: RunSettings,
+    folder: Path,
+    *,
+    progress: Progress,
+    parts: Parts = NAMED,
+    answers_from: Path | None = None,
+) -> Outcome:
+    """Trains a new run into an empty folder; its store begins with the answers of an earlier run, if one is given."""
     parts = parts.made_for(config)
     agents = build([config], parts)  # what cannot be built leaves no folder behind
+    earlier = None if answers_from is None else Earlier.of(answers_from, config, parts)
     empty_folder(folder, "the run")
     with locked(folder):
         empty_folder(folder, "the run")
+        if earlier is not None:
+            earlier.write(folder, config)
         return _train(config, folder, progress, parts, agents)
 
 

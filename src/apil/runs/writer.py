@@ -9,22 +9,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from apil.errors import ApilError
 from apil.files import read_json, remove_leftovers, write_json
-from apil.learning.build import NAMED, Parts, whole_episodes
+from apil.learning.build import NAMED, Parts
 from apil.learning.collect import Agents
 from apil.learning.metrics import Meter, Row
-from apil.learning.rows import RowFormat
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, load_checkpoint, remove_after, save_checkpoint
 from apil.runs.describe import write_description
+from apil.runs.earlier import header_of, noted_prefix
 from apil.runs.environment import changed_software, environment
 from apil.runs.journal import Journal, Prefix, rest_of
 from apil.runs.store_file import NAME as STORE
-from apil.runs.store_file import Header, StoreFile
+from apil.runs.store_file import StoreFile
 from apil.settings import RunSettings
 
 Due = Callable[[int, float, float], bool]
@@ -52,10 +53,8 @@ class Record:
         self._prepare(found)
 
     def _store(self, found: Checkpoint | None) -> StoreFile:
-        task = self.parts.task_of(self.config)
-        whole = whole_episodes(self.config)
-        header = Header(task.name, RowFormat.of(task), self.parts.members(self.config), whole)
-        return StoreFile(self.folder / STORE, header, found.files[STORE] if found else None)
+        prefix = found.files[STORE] if found else noted_prefix(self.folder)
+        return StoreFile(self.folder / STORE, header_of(self.config, self.parts), prefix)
 
     def _prepare(self, found: Checkpoint | None) -> None:
         """Drops what will be written again."""
@@ -128,7 +127,8 @@ def early_row(config: RunSettings, found: Checkpoint | None) -> Row | None:
     """
     if found is None or found.iteration < config.iterations or found.iteration % config.log_every == 0:
         return None
-    meter = Meter(1)
+    # What an answer costs is in the sums already; that it is not always 1 is all that is asked here.
+    meter = Meter(1, torch.zeros(1, 1) if "meter.cost" in found.tensors else None)
     meter.restore([found.tensors])
     return meter.rows(found.iteration)[0]
 
@@ -184,6 +184,8 @@ def train_on(
         for run, record in enumerate(records):
             check_fits(trainer.state(run), record.saved, record.folder)
         trainer.restore(records[0].done, [record.saved for record in records])
+    elif any(store.rows for store in stores):
+        trainer.observe_stored()
     for run, record in enumerate(records):
         write_description(record.folder, trainer.agents, run, record.config)
     progress(trainer.progress)

@@ -1,0 +1,94 @@
+"""`apil answers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from apil.errors import ApilError
+from apil.settings.record import Text, record
+from apil.terminal import counted, print_columns, wrote
+
+if TYPE_CHECKING:
+    from apil.runs.stored import StoredAnswers
+    from apil.runs.stored_summary import Summary
+
+
+@record
+class Answers:
+    """Show the answers that a run keeps, by teacher and by step, and how teachers agree; or export them."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder written by `apil train`: finished, in training or killed."""
+    out: Text | None = None
+    """Export instead: a .csv or .parquet file, `minari`, or the id or folder of a Minari dataset."""
+    figure: Path | None = None
+    """A .png file for the figure; answers.png in the run folder if not given."""
+
+
+def answers(command: Answers) -> None:
+    from apil.runs.stored import answers as read
+
+    if command.out is not None and command.figure is not None:
+        raise ApilError("An export draws no figure: leave out --out or --figure.")
+    if command.figure is not None and command.figure.suffix != ".png":
+        raise ApilError(f"{command.figure} is no .png file: give one to --figure.")
+    found = read(command.run)
+    if command.out is not None:
+        _export(found, command.out)
+    else:
+        _show(found, command.figure)
+
+
+def _export(found: StoredAnswers, out: str) -> None:
+    with counted("exporting", len(found)) as progress:
+        if out.endswith(".csv"):
+            written = found.to_csv(out, progress)
+        elif out.endswith(".parquet"):
+            written = found.to_parquet(out, progress)
+        else:
+            written = found.to_minari(None if out == "minari" else out, progress)
+    wrote(written)
+
+
+def _show(found: StoredAnswers, path: Path | None) -> None:
+    from apil.files import write_bytes
+    from apil.runs.stored_summary import figure, summary
+
+    earlier = int(found.earlier.sum())
+    before = f", {earlier} of them from an earlier run" if earlier else ""
+    print(f"{len(found)} answers on {found.task}{before}")
+    if not len(found):
+        return
+    made = summary(found)
+    print_columns("By teacher", made.by_teacher)
+    print_columns("By step of the episode", made.by_step)
+    _show_agreement(found, made)
+    content = figure(found, made)
+    place = path or found.folder / "answers.png"
+    try:
+        write_bytes(place, content)
+    except ApilError as error:
+        if path is not None:
+            raise
+        print(f"No figure: {error} Give another place with --figure.")
+        return
+    wrote(place)
+
+
+def _show_agreement(found: StoredAnswers, made: Summary) -> None:
+    from apil.runs.agreement import RADIUS
+
+    what = "mean absolute difference" if found.continuous else "equal actions"
+    pairs = {f"{pair.first} and {pair.second}": pair for pair in made.agreement}
+    columns: dict[str, dict[str, Any]] = {
+        "alike states": {name: pair.states for name, pair in pairs.items()},
+        what: {name: pair.value if pair.states else "-" for name, pair in pairs.items()},
+        "95 % interval": {
+            name: f"{pair.low:.3f} to {pair.high:.3f}" if pair.states else "-" for name, pair in pairs.items()
+        },
+    }
+    alike = "the same features" if made.same else f"features within {RADIUS} standard deviations"
+    print_columns(f"Agreement in alike states ({alike})", columns)

@@ -1,0 +1,169 @@
+"""The answers in the store of a run, as columns to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apil.learning.rows import ANSWERED, EXECUTED, VALIDATION, Rows
+from apil.runs.folder import load_config
+from apil.runs.store_file import Header, read_store
+
+Progress = Callable[[int], None]
+Places = slice | NDArray[np.int64]
+
+
+@dataclass(frozen=True, repr=False)
+class StoredAnswers:
+    """The n answers of a run, each column an array of n; made by `apil.answers`.
+
+    Columns are made when they are read. Those of images are large: `features_of` gives some of them.
+    """
+
+    folder: Path
+    header: Header
+    rows: Rows
+    """All rows of the store, those of steps without an answer included where whole episodes are kept."""
+    places: NDArray[np.int64]
+    """[n]: the rows with an answer."""
+
+    def __repr__(self) -> str:
+        who = ", ".join(self.teachers)
+        return f"<{len(self)} answers on {self.header.task} by {who}, in {self.folder}>"
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def task(self) -> str:
+        return self.header.task
+
+    @property
+    def teachers(self) -> tuple[str, ...]:
+        """The K names, in the order of `identity`."""
+        return self.header.teachers
+
+    @property
+    def continuous(self) -> bool:
+        """Actions are vectors of numbers."""
+        return self.header.layout.continuous
+
+    @cached_property
+    def features(self) -> NDArray[np.float32]:
+        """[n, F]: what the agent saw when it asked."""
+        return self.features_of(slice(None))
+
+    def features_of(self, answers: Places) -> NDArray[np.float32]:
+        """The same of some answers, by number."""
+        found: NDArray[np.float32] = self.header.layout.read_features(self.rows[self.places[answers]]).numpy()
+        return found
+
+    @cached_property
+    def valid(self) -> NDArray[np.bool_]:
+        """[n, A]: actions that could be taken; all where they are continuous."""
+        return self.header.layout.read_valid(self.rows[self.places]).numpy()
+
+    @cached_property
+    def action(self) -> NDArray[Any]:
+        """[n] int64, or [n, numbers] float32: the teacher's."""
+        found: NDArray[Any] = self._column("action").astype(np.float32 if self.continuous else np.int64)
+        return found
+
+    @cached_property
+    def identity(self) -> NDArray[np.int64]:
+        """[n]: who answered, as a number."""
+        return self._whole_numbers("identity")
+
+    @cached_property
+    def teacher(self) -> NDArray[np.str_]:
+        """[n]: who answered, by name."""
+        return np.array(self.teachers)[self.identity]
+
+    @cached_property
+    def distance(self) -> NDArray[np.float32]:
+        """[n]: the distance told; NaN where none was."""
+        found: NDArray[np.float32] = self._column("distance")
+        return found
+
+    @cached_property
+    def iteration(self) -> NDArray[np.int64]:
+        """[n]: of the run that asked."""
+        return self._whole_numbers("iteration")
+
+    @cached_property
+    def episode(self) -> NDArray[np.int64]:
+        """[n]: within the iteration."""
+        return self._whole_numbers("episode")
+
+    @cached_property
+    def step(self) -> NDArray[np.int64]:
+        """[n]: within the episode, from 0."""
+        return self._whole_numbers("step")
+
+    @cached_property
+    def version(self) -> NDArray[np.int64]:
+        """[n]: gradient steps that the agent had made when it asked."""
+        return self._whole_numbers("version")
+
+    @cached_property
+    def executed(self) -> NDArray[np.bool_]:
+        """[n]: the answer was executed."""
+        return self._flagged(EXECUTED)
+
+    @cached_property
+    def held_out(self) -> NDArray[np.bool_]:
+        """[n]: it is not learned from, to see whether the rest is learned by heart."""
+        return self._flagged(VALIDATION)
+
+    @cached_property
+    def earlier(self) -> NDArray[np.bool_]:
+        """[n]: it comes from an earlier run."""
+        return self.places < self.header.before
+
+    def _column(self, name: str) -> NDArray[Any]:
+        return np.array(self.rows[name][self.places])
+
+    def _whole_numbers(self, name: str) -> NDArray[np.int64]:
+        return self._column(name).astype(np.int64)
+
+    def _flagged(self, flag: int) -> NDArray[np.bool_]:
+        return np.asarray(self._column("flags") & flag != 0, bool)
+
+    def to_csv(self, path: str | Path, progress: Progress = lambda answers: None) -> Path:
+        """Writes a table with a column for each feature, or a single one, JSON, where there are more than 50."""
+        from apil.runs.stored_export import write_csv
+
+        return write_csv(self, Path(path), progress)
+
+    def to_parquet(self, path: str | Path, progress: Progress = lambda answers: None) -> Path:
+        """Writes a Parquet file, features as a list in one column; needs the extra `parquet`."""
+        from apil.runs.stored_export import write_parquet
+
+        return write_parquet(self, Path(path), progress)
+
+    def to_minari(self, where: str | Path | None = None, progress: Progress = lambda answers: None) -> Path:
+        """Writes a Minari dataset and returns its folder; needs the extra `minari`.
+
+        `where` is a dataset id or a folder; `<task>/answers-v0` if not given.
+        """
+        from apil.runs.stored_export import write_minari
+
+        return write_minari(self, where, progress)
+
+
+def answers(folder: str | Path) -> StoredAnswers:
+    """The answers that a run has had so far, and those it began with: finished, in training or killed.
+
+    found = apil.answers("runs/demo")
+    found.teacher, found.action, found.features
+    """
+    path = Path(folder)
+    load_config(path)  # refuses what is no run
+    header, rows = read_store(path)
+    return StoredAnswers(path, header, rows, np.flatnonzero(rows["flags"] & ANSWERED))
