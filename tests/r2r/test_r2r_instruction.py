@@ -16,7 +16,9 @@ from apil.errors import ApilError
 from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import take
+from apil.learning.rows import RowFormat
 from apil.learning.state import weights
+from apil.learning.store import new_store
 from apil.learning.update import Learner
 from apil.optim import optimizer_factory
 from apil.r2r.instruction import InstructionModel, InstructionSession
@@ -25,7 +27,7 @@ from apil.r2r.scenes import Panoramas, Readings
 from apil.r2r.task import R2R
 from apil.r2r.world import World
 from apil.rng import Streams
-from apil.settings import ModelSettings, RunSettings
+from apil.settings import LearnerSettings, ModelSettings, RunSettings
 from apil.teachers.committee import committee
 from apil.teachers.wrappers import NoisyDistance
 from apil.types import Episodes, Observation
@@ -181,6 +183,26 @@ def test_an_agent_whose_teacher_leaves_distances_out_learns(houses_data: Path) -
     assert bool(episodes.distance[episodes.answered].isnan().any())
     Learner(agents, optimizer_factory("adam", 1e-3)).update(episodes, 0)
     assert all(bool(value.isfinite().all()) for value in weights(agents, 0).values())
+
+
+def test_stored_episodes_are_learned_from_like_fresh_ones_and_altered_anew(houses_data: Path) -> None:
+    agents = _agents(houses_data, teacher="twodifdetm")
+    task, learner = agents.task, LearnerSettings(replay=2)
+    store = new_store(RowFormat.of(task), task.horizon, learner, agents.streams.seeds)
+    # One episode, of which one step was asked about.
+    episodes = collect(agents, 0, 1)
+    episodes = replace(episodes, answered=episodes.answered & (torch.arange(task.horizon) == 1))
+    store.add(episodes, 0, 0, torch.ones(1, dtype=torch.bool))
+    lessons, some = store.sample(agents.streams.draws("replay", 0))
+    assert bool(some) and lessons.state is None
+    assert int(lessons.answered.sum()) == 2
+    assert torch.equal(lessons.live, episodes.live.repeat(1, 2, 1))
+    for fresh, stored in zip(_losses(agents, episodes), _losses(agents, lessons), strict=True):
+        torch.testing.assert_close(fresh, stored)
+    # Each update has words, views and sides of its own.
+    altered = _agents(houses_data, teacher="twodifdetm", mirror=0.5, word_dropout=0.5)
+    found = {float(altered.model.losses(lessons, altered.streams.draws("dropout", n))[0]) for n in range(3)}
+    assert len(found) == 3
 
 
 # Fair play

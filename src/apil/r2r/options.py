@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Le
 
@@ -91,10 +91,10 @@ class R2ROptions:
         from apil.r2r.task import R2R
 
         all_of_it = R2RArguments(**given)
-        settings, sizes = PRESETS[all_of_it.preset]
+        preset = PRESETS[all_of_it.preset]
         place: dict[str, Any] = {name: getattr(all_of_it, name) for name in _PLACE}
         typed = {name: value for name, value in given.items() if name not in (*_PLACE, "preset")}
-        encoder = {**sizes, "features": all_of_it.features, **typed}
+        encoder = {**preset.sizes, "features": all_of_it.features, **typed}
         InstructionSizes(**encoder)
         world = R2R(**place).world
         # A feature that was asked for by name must be in the data.
@@ -104,7 +104,7 @@ class R2ROptions:
                 raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
         notice = "No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md."
         options = {**place, "digest": world.digest, **encoder}
-        return Resolved(options, settings, "" if all_of_it.data else notice)
+        return Resolved(options, preset.settings, "" if all_of_it.data else notice, preset.learning)
 
     def identity(self, options: Mapping[str, Option]) -> Mapping[str, Option]:
         """With the digest of the data in the place of where they lie."""
@@ -133,7 +133,19 @@ def sizes_of(options: Mapping[str, Option]) -> InstructionSizes:
     return InstructionSizes(**sizes)
 
 
-PRESETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    name: (preset["settings"], preset["sizes"]) for name, preset in texts("presets.toml", "apil.r2r").items()
+class Preset(NamedTuple):
+    """Settings that go together."""
+
+    settings: dict[str, Any]
+    """Of a run."""
+    learning: dict[str, Any]
+    """Of a run that learns from a store of answers, beside these; a run as printed has none of them."""
+    sizes: dict[str, Any]
+    """Of the state encoder, where they differ from their defaults."""
+
+
+PRESETS = {
+    name: Preset(own["settings"], own.get("learning", {}), own["sizes"])
+    for name, own in texts("presets.toml", "apil.r2r").items()
 }
-"""By name: settings of a run, and sizes that differ from their defaults."""
+"""By name."""

@@ -54,8 +54,10 @@ def resolve(
         parts, made, name = _of_object(task, typed), task, task.name
     open_ones: dict[str, Any] = {"batch": made.batch, "epsilon": made.success_distance}
     if not as_printed and not _brings_model(name):
-        open_ones |= _learning(settings)
+        open_ones |= _learning(LEARNING, settings)
     open_ones |= parts.settings
+    if not as_printed:
+        open_ones |= _learning(parts.learning, settings)
     if settings.get("answer_budget") is not None:
         open_ones["iterations"] = ENDLESS
     if settings.get("threshold") is None and settings.get("budget") is None:
@@ -66,14 +68,17 @@ def resolve(
     return Resolution(run, made, parts.notice)
 
 
+_OF_STORE = ("replay", "updates", "recent", "validation")
+
+
 def _brings_model(task: str) -> bool:
     return task in TASKS.names() and TASKS.facet(task, "model") is not None
 
 
-def _learning(given: Mapping[str, Any]) -> dict[str, Any]:
+def _learning(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults that learn; without what needs a store where replay is turned off."""
     off = given.get("replay") == 0
-    return {name: v for name, v in LEARNING.items() if not (off and name in ("replay", "updates", "validation"))}
+    return {name: value for name, value in defaults.items() if not (off and name in _OF_STORE)}
 
 
 def _of_task(task: str, typed: Mapping[str, Any]) -> Resolved:
