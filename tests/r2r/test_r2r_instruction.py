@@ -122,10 +122,19 @@ def test_the_policy_that_acts_is_the_one_that_is_learned(houses_data: Path) -> N
     assert float(policy) == pytest.approx(float(-chosen.log().mean()), abs=1e-5)
 
 
-def test_with_two_teachers_the_policy_of_the_one_who_answered_is_learned(houses_data: Path) -> None:
-    agents = _agents(houses_data, teacher="twodifdetm")
+@pytest.mark.parametrize("gate", [False, True])
+def test_with_two_teachers_the_policy_of_the_one_who_answered_is_learned(houses_data: Path, gate: bool) -> None:
+    agents = _agents(houses_data, teacher="twodifdetm", persona_gate=gate)
     model = agents.model
     assert isinstance(model, InstructionModel)
+    assert ("gate" in model.policy) == gate
+    if gate:
+        # A gate that is open lets the state through as it is.
+        wide_open = float(_losses(agents, collect(agents, 0, BATCH))[0])
+        plain = _agents(houses_data, teacher="twodifdetm")
+        assert wide_open == float(_losses(plain, collect(plain, 0, BATCH))[0])
+        with torch.no_grad():
+            model.policy["gate"].normal_(generator=torch.Generator().manual_seed(1))
     episodes = collect(agents, 0, BATCH)
     assert set(episodes.identity[episodes.answered].tolist()) == {0, 1}
     session = InstructionSession(model, torch.ones(1, model.state_size + model.persona_size), None)
@@ -194,7 +203,8 @@ def test_stored_episodes_are_learned_from_like_fresh_ones_and_altered_anew(house
     episodes = replace(episodes, answered=episodes.answered & (torch.arange(task.horizon) == 1))
     store.add(episodes, 0, 0, torch.ones(1, dtype=torch.bool))
     lessons, some = store.sample(agents.streams.draws("replay", 0))
-    assert bool(some) and lessons.state is None
+    assert bool(some)
+    assert lessons.state is None
     assert int(lessons.answered.sum()) == 2
     assert torch.equal(lessons.live, episodes.live.repeat(1, 2, 1))
     for fresh, stored in zip(_losses(agents, episodes), _losses(agents, lessons), strict=True):

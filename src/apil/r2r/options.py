@@ -48,6 +48,9 @@ class InstructionSizes:
     distance_weight: Distance = 0.2
     """Of the distance that the teachers give, predicted from the state by squared error (in tens of metres), in the
     policy's loss; 0 for none."""
+    persona_gate: bool = False
+    """A persona also scales every number of the state before the policy reads it, so that teachers may differ in what
+    they make of a state; without, in what they like everywhere."""
     features: Text = "captions,objects,rooms"
     """What the agent sees beside the geometry of exits: some of captions, objects, rooms, images, joined by commas; or
     geometry. What the data lack is left out unless it was asked for."""
