@@ -48,7 +48,7 @@ def train(data: str, teacher: str, query: str, seed: int, marks: Sequence[int], 
         answers = trainer.answers(0)
         due = next(mark for mark in marks if answers <= mark)
         # Near a mark it may be the last iteration that stays within it: if not, the next look takes its place.
-        if answers + 1.3 * (answers - before) > due:
+        if answers + 1.15 * (answers - before) > due:
             start = time.process_time()
             looks[due] = {"answers": answers, "iteration": trainer.iteration} | look(trainer)
             spent += time.process_time() - start

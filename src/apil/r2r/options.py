@@ -107,7 +107,8 @@ class R2ROptions:
                 raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
         notice = "No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md."
         options = {**place, "digest": world.digest, **encoder}
-        return Resolved(options, preset.settings, "" if all_of_it.data else notice, preset.learning)
+        learning = {**preset.learning, "options": {**options, **preset.learning_sizes, **typed}}
+        return Resolved(options, preset.settings, "" if all_of_it.data else notice, learning)
 
     def identity(self, options: Mapping[str, Option]) -> Mapping[str, Option]:
         """With the digest of the data in the place of where they lie."""
@@ -142,13 +143,15 @@ class Preset(NamedTuple):
     settings: dict[str, Any]
     """Of a run."""
     learning: dict[str, Any]
-    """Of a run that learns from a store of answers, beside these; a run as printed has none of them."""
+    """Of a run that learns from a store of answers, in the place of some of these; not of a run as printed."""
     sizes: dict[str, Any]
     """Of the state encoder, where they differ from their defaults."""
+    learning_sizes: dict[str, Any]
+    """The same of a run that learns from a store."""
 
 
 PRESETS = {
-    name: Preset(own["settings"], own.get("learning", {}), own["sizes"])
+    name: Preset(own["settings"], own.get("learning", {}), own["sizes"], own.get("learning_sizes", {}))
     for name, own in texts("presets.toml", "apil.r2r").items()
 }
 """By name."""

@@ -55,7 +55,7 @@ def resolve(
     open_ones: dict[str, Any] = {"batch": made.batch, "epsilon": made.success_distance}
     if not as_printed and not _brings_model(name):
         open_ones |= _learning(LEARNING, settings)
-    open_ones |= parts.settings
+    open_ones |= {"options": parts.options, **parts.settings}
     if not as_printed:
         open_ones |= _learning(parts.learning, settings)
     if settings.get("answer_budget") is not None:
@@ -63,7 +63,7 @@ def resolve(
     if settings.get("threshold") is None and settings.get("budget") is None:
         paced = settings.get("answer_budget") is not None and takes_budget(query)
         open_ones |= {"budget": SHARE} if paced else {"threshold": threshold_of(calibration, name, query)}
-    run = RunSettings.of(name, teacher, query, **{**open_ones, "options": parts.options, **settings})
+    run = RunSettings.of(name, teacher, query, **{**open_ones, **settings})
     require_threshold(name, query, run.query.threshold, run.query.budget)
     return Resolution(run, made, parts.notice)
 

@@ -25,8 +25,8 @@ class Resolved:
     notice: str = ""
     """A line for the user."""
     learning: Mapping[str, Any] = field(default_factory=dict)
-    """What takes the place of some of `settings` unless a run is to be as printed: a task that brings its own model
-    brings its own settings to learn from a store of answers."""
+    """What takes the place of some of `settings`, and of `options` by that name, unless a run is to be as printed: a
+    task that brings its own model brings its own settings to learn from a store of answers."""
 
 
 class TaskOptions(Protocol):
