@@ -42,7 +42,7 @@ Record = dict[str, Any]
 
 def settings(data: str, iterations: int, seed: int, **changes: Any) -> RunSettings:
     """The desk preset."""
-    of_run, sizes = PRESETS["desk"]
+    of_run, _, sizes, _ = PRESETS["desk"]
     options = {"data": data, **sizes, **changes.pop("options", {})}
     own = {**of_run, "iterations": iterations, "epsilon": R2R.success_distance, **changes}
     return RunSettings.of("r2r", "detm", "dagger", seed=seed, batch=R2R.batch, options=options, log_every=1, **own)

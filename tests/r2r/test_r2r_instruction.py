@@ -16,7 +16,9 @@ from apil.errors import ApilError
 from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import take
+from apil.learning.rows import RowFormat
 from apil.learning.state import weights
+from apil.learning.store import new_store
 from apil.learning.update import Learner
 from apil.optim import optimizer_factory
 from apil.r2r.instruction import InstructionModel, InstructionSession
@@ -25,7 +27,7 @@ from apil.r2r.scenes import Panoramas, Readings
 from apil.r2r.task import R2R
 from apil.r2r.world import World
 from apil.rng import Streams
-from apil.settings import ModelSettings, RunSettings
+from apil.settings import LearnerSettings, ModelSettings, RunSettings
 from apil.teachers.committee import committee
 from apil.teachers.wrappers import NoisyDistance
 from apil.types import Episodes, Observation
@@ -120,10 +122,19 @@ def test_the_policy_that_acts_is_the_one_that_is_learned(houses_data: Path) -> N
     assert float(policy) == pytest.approx(float(-chosen.log().mean()), abs=1e-5)
 
 
-def test_with_two_teachers_the_policy_of_the_one_who_answered_is_learned(houses_data: Path) -> None:
-    agents = _agents(houses_data, teacher="twodifdetm")
+@pytest.mark.parametrize("gate", [False, True])
+def test_with_two_teachers_the_policy_of_the_one_who_answered_is_learned(houses_data: Path, gate: bool) -> None:
+    agents = _agents(houses_data, teacher="twodifdetm", persona_gate=gate)
     model = agents.model
     assert isinstance(model, InstructionModel)
+    assert ("gate" in model.policy) == gate
+    if gate:
+        # A gate that is open lets the state through as it is.
+        wide_open = float(_losses(agents, collect(agents, 0, BATCH))[0])
+        plain = _agents(houses_data, teacher="twodifdetm")
+        assert wide_open == float(_losses(plain, collect(plain, 0, BATCH))[0])
+        with torch.no_grad():
+            model.policy["gate"].normal_(generator=torch.Generator().manual_seed(1))
     episodes = collect(agents, 0, BATCH)
     assert set(episodes.identity[episodes.answered].tolist()) == {0, 1}
     session = InstructionSession(model, torch.ones(1, model.state_size + model.persona_size), None)
@@ -181,6 +192,27 @@ def test_an_agent_whose_teacher_leaves_distances_out_learns(houses_data: Path) -
     assert bool(episodes.distance[episodes.answered].isnan().any())
     Learner(agents, optimizer_factory("adam", 1e-3)).update(episodes, 0)
     assert all(bool(value.isfinite().all()) for value in weights(agents, 0).values())
+
+
+def test_stored_episodes_are_learned_from_like_fresh_ones_and_altered_anew(houses_data: Path) -> None:
+    agents = _agents(houses_data, teacher="twodifdetm")
+    task, learner = agents.task, LearnerSettings(replay=2)
+    store = new_store(RowFormat.of(task), task.horizon, learner, agents.streams.seeds)
+    # One episode, of which one step was asked about.
+    episodes = collect(agents, 0, 1)
+    episodes = replace(episodes, answered=episodes.answered & (torch.arange(task.horizon) == 1))
+    store.add(episodes, 0, 0, torch.ones(1, dtype=torch.bool))
+    lessons, some = store.sample(agents.streams.draws("replay", 0))
+    assert bool(some)
+    assert lessons.state is None
+    assert int(lessons.answered.sum()) == 2
+    assert torch.equal(lessons.live, episodes.live.repeat(1, 2, 1))
+    for fresh, stored in zip(_losses(agents, episodes), _losses(agents, lessons), strict=True):
+        torch.testing.assert_close(fresh, stored)
+    # Each update has words, views and sides of its own.
+    altered = _agents(houses_data, teacher="twodifdetm", mirror=0.5, word_dropout=0.5)
+    found = {float(altered.model.losses(lessons, altered.streams.draws("dropout", n))[0]) for n in range(3)}
+    assert len(found) == 3
 
 
 # Fair play

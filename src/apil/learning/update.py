@@ -77,6 +77,8 @@ class Learner:
         total = torch.zeros(2, len(running))
         for number in range(iteration * updates, (iteration + 1) * updates):
             lessons, some = store.sample(agents.streams.draws("replay", number))
+            if not bool(some.any()):
+                break  # nobody has answered yet, and no step of this iteration will change that
             losses = agents.model.losses(lessons, agents.streams.draws("dropout", number))
             _check_finite(agents, self._named(*losses), iteration)
             # Who answers is often a matter of chance: the identity model would learn by heart what cannot be predicted.

@@ -79,6 +79,8 @@ class InstructionModel:
             made |= transformer.layer_parameters(streams, f"step.{layer}", size, decoder=True)
         made |= transformer.norm_parameters("state.n", size)
         made |= linear_parameters(streams, {"policy": (size + persona, size)})
+        if sizes.persona_gate:
+            made["gate"] = torch.zeros(1, persona, size)
         if sizes.distance_weight:
             made |= linear_parameters(streams, {"distance": (size, 1)})
         self.policy = made
@@ -119,7 +121,9 @@ class InstructionModel:
             return draws.kept(rate, *shape)[0]
 
         state, seen, sought = self._whole_episodes(weights, lessons.features[0], live, keep)
-        inputs = torch.cat([state, weights["persona"][identity]], -1)
+        gates = _gates(weights)
+        read = state if gates is None else state * gates[identity]
+        inputs = torch.cat([read, weights["persona"][identity]], -1)
         inputs = inputs * keep(self.dropout, tuple(inputs.shape))
         wanted = affine(weights, "policy", inputs)[seen.step]
         logits = (wanted * seen.candidates).sum(-1) / math.sqrt(wanted.shape[-1])
@@ -264,6 +268,7 @@ class InstructionSession:
         # [N2, K, d]: the share of each persona in the vector that is sought, bias included.
         personas = self._weights["persona"] * masks[:, None, size:]
         self._of_persona = functional.linear(personas, weight[:, size:], self._weights["policy.b"])
+        self._gates = _gates(self._weights)
 
     def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
         """The belief in the states of step `t`."""
@@ -318,8 +323,10 @@ class InstructionSession:
     def _policies(self, state: Tensor, seen: Glance, sought: Tensor) -> Tensor:
         """[n, N2, K, A] of the states [n, d] and the words sought [n, d]."""
         model, size = self._model, self._model.state_size
-        of_state = functional.linear(state.unsqueeze(1) * self._masks[:, :size], self._weights["policy.w"][:, :size])
-        wanted = (of_state.unsqueeze(2) + self._of_persona).flatten(1, 2)
+        read = (state.unsqueeze(1) * self._masks[:, :size]).unsqueeze(2)
+        read = read if self._gates is None else read * self._gates
+        of_state = functional.linear(read, self._weights["policy.w"][:, :size])
+        wanted = (of_state + self._of_persona).flatten(1, 2)
         fit = match(self._weights, seen, sought[seen.step])
         logits = wanted @ self._taken.transpose(1, 2) / math.sqrt(size)
         logits = logits + seen.table(fit, model.actions, -torch.inf).unsqueeze(1)
@@ -330,6 +337,11 @@ def instruction_model(streams: Streams, task: R2R, settings: Sequence[RunSetting
     """The facet `model` of R2R: the model of a run, from its settings."""
     (run,) = settings
     return InstructionModel(streams, task, teachers, run.model, sizes_of(run.task.options))
+
+
+def _gates(weights: Weights) -> Tensor | None:
+    """[K, d]: what each persona multiplies the state by; None where it has no say in that."""
+    return 1.0 + weights["persona"] @ weights["gate"] if "gate" in weights else None
 
 
 def _centred(glove: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Le
 
@@ -48,6 +48,9 @@ class InstructionSizes:
     distance_weight: Distance = 0.2
     """Of the distance that the teachers give, predicted from the state by squared error (in tens of metres), in the
     policy's loss; 0 for none."""
+    persona_gate: bool = False
+    """A persona also scales every number of the state before the policy reads it, so that teachers may differ in what
+    they make of a state; without, in what they like everywhere."""
     features: Text = "captions,objects,rooms"
     """What the agent sees beside the geometry of exits: some of captions, objects, rooms, images, joined by commas; or
     geometry. What the data lack is left out unless it was asked for."""
@@ -91,10 +94,10 @@ class R2ROptions:
         from apil.r2r.task import R2R
 
         all_of_it = R2RArguments(**given)
-        settings, sizes = PRESETS[all_of_it.preset]
+        preset = PRESETS[all_of_it.preset]
         place: dict[str, Any] = {name: getattr(all_of_it, name) for name in _PLACE}
         typed = {name: value for name, value in given.items() if name not in (*_PLACE, "preset")}
-        encoder = {**sizes, "features": all_of_it.features, **typed}
+        encoder = {**preset.sizes, "features": all_of_it.features, **typed}
         InstructionSizes(**encoder)
         world = R2R(**place).world
         # A feature that was asked for by name must be in the data.
@@ -104,7 +107,8 @@ class R2ROptions:
                 raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
         notice = "No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md."
         options = {**place, "digest": world.digest, **encoder}
-        return Resolved(options, settings, "" if all_of_it.data else notice)
+        learning = {**preset.learning, "options": {**options, **preset.learning_sizes, **typed}}
+        return Resolved(options, preset.settings, "" if all_of_it.data else notice, learning)
 
     def identity(self, options: Mapping[str, Option]) -> Mapping[str, Option]:
         """With the digest of the data in the place of where they lie."""
@@ -133,7 +137,21 @@ def sizes_of(options: Mapping[str, Option]) -> InstructionSizes:
     return InstructionSizes(**sizes)
 
 
-PRESETS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    name: (preset["settings"], preset["sizes"]) for name, preset in texts("presets.toml", "apil.r2r").items()
+class Preset(NamedTuple):
+    """Settings that go together."""
+
+    settings: dict[str, Any]
+    """Of a run."""
+    learning: dict[str, Any]
+    """Of a run that learns from a store of answers, in the place of some of these; not of a run as printed."""
+    sizes: dict[str, Any]
+    """Of the state encoder, where they differ from their defaults."""
+    learning_sizes: dict[str, Any]
+    """The same of a run that learns from a store."""
+
+
+PRESETS = {
+    name: Preset(own["settings"], own.get("learning", {}), own["sizes"], own.get("learning_sizes", {}))
+    for name, own in texts("presets.toml", "apil.r2r").items()
 }
-"""By name: settings of a run, and sizes that differ from their defaults."""
+"""By name."""

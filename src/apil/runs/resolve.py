@@ -54,26 +54,31 @@ def resolve(
         parts, made, name = _of_object(task, typed), task, task.name
     open_ones: dict[str, Any] = {"batch": made.batch, "epsilon": made.success_distance}
     if not as_printed and not _brings_model(name):
-        open_ones |= _learning(settings)
-    open_ones |= parts.settings
+        open_ones |= _learning(LEARNING, settings)
+    open_ones |= {"options": parts.options, **parts.settings}
+    if not as_printed:
+        open_ones |= _learning(parts.learning, settings)
     if settings.get("answer_budget") is not None:
         open_ones["iterations"] = ENDLESS
     if settings.get("threshold") is None and settings.get("budget") is None:
         paced = settings.get("answer_budget") is not None and takes_budget(query)
         open_ones |= {"budget": SHARE} if paced else {"threshold": threshold_of(calibration, name, query)}
-    run = RunSettings.of(name, teacher, query, **{**open_ones, "options": parts.options, **settings})
+    run = RunSettings.of(name, teacher, query, **{**open_ones, **settings})
     require_threshold(name, query, run.query.threshold, run.query.budget)
     return Resolution(run, made, parts.notice)
+
+
+_OF_STORE = ("replay", "updates", "recent", "validation")
 
 
 def _brings_model(task: str) -> bool:
     return task in TASKS.names() and TASKS.facet(task, "model") is not None
 
 
-def _learning(given: Mapping[str, Any]) -> dict[str, Any]:
+def _learning(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults that learn; without what needs a store where replay is turned off."""
     off = given.get("replay") == 0
-    return {name: v for name, v in LEARNING.items() if not (off and name in ("replay", "updates", "validation"))}
+    return {name: value for name, value in defaults.items() if not (off and name in _OF_STORE)}
 
 
 def _of_task(task: str, typed: Mapping[str, Any]) -> Resolved:

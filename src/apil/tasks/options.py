@@ -24,6 +24,9 @@ class Resolved:
     """Settings of a run that go with them unless others are given."""
     notice: str = ""
     """A line for the user."""
+    learning: Mapping[str, Any] = field(default_factory=dict)
+    """What takes the place of some of `settings`, and of `options` by that name, unless a run is to be as printed: a
+    task that brings its own model brings its own settings to learn from a store of answers."""
 
 
 class TaskOptions(Protocol):
