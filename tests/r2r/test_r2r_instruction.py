@@ -30,7 +30,7 @@ from apil.rng import Streams
 from apil.settings import LearnerSettings, ModelSettings, RunSettings
 from apil.teachers.committee import committee
 from apil.teachers.wrappers import NoisyDistance
-from apil.types import Episodes, Observation
+from apil.types import Episodes, Lessons, Observation
 
 BATCH = 12
 NO_DROPOUT = {
@@ -99,7 +99,7 @@ def _moved(agents: Agents, task: R2R, **sizes: Any) -> Agents:
     return replace(agents, task=task, model=_model(task, **sizes))
 
 
-def _losses(agents: Agents, episodes: Episodes) -> tuple[Tensor, Tensor]:
+def _losses(agents: Agents, episodes: Lessons) -> tuple[Tensor, Tensor]:
     return agents.model.losses(episodes, agents.streams.draws("dropout", 0))
 
 
