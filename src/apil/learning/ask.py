@@ -47,6 +47,9 @@ class AnswerLog(Protocol):
     def consult(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         """The answers to the questions `put` [runs, episodes]: known ones from memory, the others by `ask`."""
 
+    def note(self, iteration: int, t: int, put: Tensor, answer: Answer) -> None:
+        """Writes an answer down at once; of walks in flight, which are not repeated after a stop."""
+
 
 @dataclass(frozen=True)
 class Guard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -77,9 +77,18 @@ class Flight:
     """
 
     def __init__(
-        self, agents: Agents, at_once: int, *, first: int = 0, episodes: int | None = None, left: int | None = None
+        self,
+        agents: Agents,
+        at_once: int,
+        *,
+        first: int = 0,
+        episodes: int | None = None,
+        left: int | None = None,
+        keep: Callable[[Question, Answer], None] = lambda question, answer: None,
     ) -> None:
         """`first` is the number of the first walk, `episodes` how many walks there are (no end if not given).
+
+        `keep` is called with every answer as soon as it is there, in the thread that asked for it, one at a time.
 
         `left` is the number of answers that may still be given to all walks together. A question that is open counts as
         answered until it comes back without an answer; questions beyond are not put.
@@ -89,6 +98,7 @@ class Flight:
         if at_once < 1:
             raise ApilError(f"{at_once} walks at once: give a number from 1 up.")
         self._agents, self._at_once = agents, at_once
+        self._keep, self._keeping = keep, threading.Lock()
         self.left = left
         """Answers that may still be given, those to open questions among them; None for no limit."""
         self._next, self._end = first, None if episodes is None else first + episodes
@@ -99,6 +109,11 @@ class Flight:
         self._arrived: queue.SimpleQueue[tuple[int, Answer | BaseException]] = queue.SimpleQueue()
         self._idle: list[Task[Any]] = []
         """Tasks that no walk is in."""
+
+    @property
+    def next(self) -> int:
+        """The number of the walk that starts next."""
+        return self._next
 
     @property
     def over(self) -> bool:
@@ -121,6 +136,9 @@ class Flight:
         Raises what `collect` would raise; the walk of an error is abandoned, the others stay in flight.
         """
         while True:
+            # What has arrived goes first: walks that ask nobody would otherwise keep those that were answered waiting.
+            if self._open and not self._arrived.empty():
+                return self._receive(*self._arrived.get())
             if self._going:
                 finished = self._go_on(*self._going.popleft())
                 if finished is not None:
@@ -189,7 +207,10 @@ class Flight:
         """In a thread of its own."""
         try:
             with torch.inference_mode():
-                outcome: Answer | BaseException = teachers.answer(question)
+                answer = teachers.answer(question)
+            with self._keeping:
+                self._keep(question, answer)
+            outcome: Answer | BaseException = answer
         except BaseException as error:
             outcome = error
         self._arrived.put((number, outcome))

@@ -7,6 +7,7 @@ the steps before, the whole episode that it belongs to.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from threading import RLock
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apil.learning.rows import ANSWERED, EXECUTED, VALIDATION, RowFormat, Rows
+from apil.learning.walk import Question
 from apil.rng import Draws, stream_key
 from apil.settings import LearnerSettings
-from apil.types import Episodes, Lessons
+from apil.types import Answer, Episodes, Lessons
 
 _FIRST = 256
 """Rows that a new shelf has room for."""
@@ -142,6 +144,26 @@ class Store:
         self.shelves = shelves
         self._layout, self._horizon = layout, horizon
         self._settings = settings
+        self.lock = RLock()
+        """Held while rows are appended or drawn: `put` may be called from other threads."""
+
+    def put(self, question: Question, answer: Answer, version: int, executes: bool) -> None:
+        """Appends the answer to a question of one episode of one run, if it was given."""
+        given = question.put if answer.given is None else question.put & answer.given
+        if not bool(given.any()):
+            return
+        columns: dict[str, Tensor | int] = {
+            "iteration": question.iteration,
+            "step": question.t,
+            "version": version,
+            "identity": answer.identity[given],
+            "distance": answer.distance[given],
+            "action": answer.action[given],
+            "flags": ANSWERED | EXECUTED * int(executes),
+        }
+        rows = self._layout.write(columns, question.seen.features[given], question.seen.valid[given])
+        with self.lock:
+            self.shelves[0].add(rows)
 
     def add(self, episodes: Episodes, iteration: int, version: int, executes: Tensor) -> None:
         """Appends the answers of a batch of episodes, with all steps of these where whole episodes are drawn.
@@ -171,6 +193,10 @@ class Store:
 
     def sample(self, draws: Draws) -> tuple[Lessons, Tensor]:
         """A batch of each run to learn from, and [runs] bool: there was something to draw."""
+        with self.lock:
+            return self._sample(draws)
+
+    def _sample(self, draws: Draws) -> tuple[Lessons, Tensor]:
         size, recent = self._settings.replay, round(self._settings.recent * self._settings.replay)
         luck = draws.uniform(size).numpy()
         counts = np.array([shelf.learned.count for shelf in self.shelves])

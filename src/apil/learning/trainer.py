@@ -10,10 +10,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from apil.errors import ApilError
 from apil.learning.ask import AnswerLog
 from apil.learning.average import Average
 from apil.learning.build import NAMED, Parts, build, configure_torch, whole_episodes
 from apil.learning.collect import collect, review
+from apil.learning.flight import Finished, Flight, merge
 from apil.learning.group import Groups
 from apil.learning.metrics import Meter, Row
 from apil.learning.rows import RowFormat, Rows
@@ -21,11 +23,11 @@ from apil.learning.spending import Spending
 from apil.learning.state import weights
 from apil.learning.store import Room, Store, new_store
 from apil.learning.update import Learner
-from apil.learning.walk import Agents
+from apil.learning.walk import Agents, Question
 from apil.rng import Undropped
 from apil.settings import RunSettings
 from apil.teachers.protocol import costs_of
-from apil.types import Episodes
+from apil.types import Answer, Episodes
 
 
 class Trainer:
@@ -57,6 +59,10 @@ class Trainer:
         """The answers so far; None where each is learned from once."""
         self._spending = Spending([config.query.answer_budget for config in configs])
         executes = [torch.full((len(g.streams.seeds),), g.part.executes_answer) for g in self.agents.queries]
+        self._flight: Flight | None = None
+        self._first_walk = 0
+        if configs[0].walks:
+            _check_walks(configs)
         self._executes = Groups(self.agents.queries).join(executes) & (configs[0].query.asking == "live")
 
     def _new_store(self, rooms: Sequence[Room] | None) -> Store:
@@ -75,6 +81,16 @@ class Trainer:
         assert self.store is not None
         for lessons in self.store.everything():
             self.agents.model.observe(lessons)
+
+    def count_stored(self, before: int) -> None:
+        """Counts the answers in the store where walks are in flight: some may be of walks that a stop has ended.
+
+        `before` rows are of an earlier run.
+        """
+        assert self.store is not None
+        own = self.store.shelves[0].room.array[before : self.store.shelves[0].rows]
+        self._meter.answers[0] = len(own)
+        self._first_walk = max(self._first_walk, int(own["iteration"].max()) + 1 if len(own) else 0)
 
     def recall(self, run: int, rows: int) -> None:
         """Takes in rows that are in the store of a run already; before training begins or a state is restored."""
@@ -130,6 +146,8 @@ class Trainer:
     def _walk(self) -> Episodes:
         """The next batch of episodes, with no more answers than are left."""
         first = self.configs[0]
+        if first.walks:
+            return self._walk_in_flight(first.walks)
         left = self._spending.left(self._meter.answers)
         drive = collect if first.query.asking == "live" else review
         episodes = drive(self.agents, self.iteration, first.learner.batch, log=self._log, left=left)
@@ -139,11 +157,42 @@ class Trainer:
         open_ones = (episodes.answered.sum((1, 2)) < left).view(-1, 1, 1)
         return replace(episodes, unanswered=episodes.unanswered & open_ones)
 
+    def _walk_in_flight(self, walks: int) -> Episodes:
+        """The next episodes that come to their end. Their answers are in the store since they were given."""
+        if self._flight is None:
+            left = self._spending.left(self._meter.answers)
+            most = None if left is None else int(left[0])
+            self._flight = Flight(self.agents, walks, first=self._first_walk, left=most, keep=self._keep)
+        finished: list[Episodes] = []
+        while len(finished) < self.configs[0].learner.batch:
+            event = self._flight.event()
+            if isinstance(event, Finished):
+                finished.append(event.episodes)
+        self._first_walk = self._flight.next
+        episodes = merge(finished)
+        if self._flight.left == 0:  # nobody was there to answer the questions that were not put
+            return replace(episodes, unanswered=torch.zeros_like(episodes.unanswered))
+        return episodes
+
+    def _keep(self, question: Question, answer: Answer) -> None:
+        """Makes an answer last, in the thread that it came in."""
+        assert self.store is not None
+        self.store.put(question, answer, self.iteration * self.configs[0].learner.updates, bool(self._executes[0]))
+        if self._log is not None:
+            self._log.note(question.iteration, question.t, question.put, answer)
+
+    def close(self) -> None:
+        """Abandons walks in flight; what was answered is kept."""
+        if self._flight is not None:
+            self._flight.close()
+            self._flight = None
+
     def _learn(self, episodes: Episodes) -> dict[str, Tensor]:
         if self.store is None:
             return self._learner.update(episodes, self.iteration)
         updates = self.configs[0].learner.updates
-        self.store.add(episodes, self.iteration, self.iteration * updates, self._executes)
+        if not self.configs[0].walks:
+            self.store.add(episodes, self.iteration, self.iteration * updates, self._executes)
         return self._learner.replay(episodes, self.store, self.iteration, updates, ~self._spending.ended)
 
     def _validate(self) -> list[Row]:
@@ -159,9 +208,12 @@ class Trainer:
 
     def train(self, progress: Callable[[int], None] = lambda iterations: None) -> None:
         """Trains to the end; `progress` gets how far it is, at every row."""
-        while not self.done:
-            if self.step() is not None:
-                progress(self.progress)
+        try:
+            while not self.done:
+                if self.step() is not None:
+                    progress(self.progress)
+        finally:
+            self.close()
 
     def trained_agents(self) -> Agents:
         """The agents as they are evaluated, with averaged weights if the config asks for them; ends the training."""
@@ -187,7 +239,8 @@ class Trainer:
     def state(self, run: int) -> dict[str, Tensor]:
         """Everything that changes in training, of one run. Randomness has no state; tasks start anew each iteration."""
         views = {n: v.detach().clone() for n, v in self._views(run).items()}
-        return views | self._meter.state(run) | self._spending.state(run)
+        walks = {"walks": torch.tensor([float(self._first_walk)])} if self.configs[0].walks else {}
+        return views | self._meter.state(run) | self._spending.state(run) | walks
 
     def _views(self, run: int) -> dict[str, Tensor]:
         averages = {} if self._average is None else self._average.of_run(run)
@@ -202,6 +255,21 @@ class Trainer:
         self._meter.restore(saved)
         self._spending.restore(saved)
         self.iteration = iteration
+        if self.configs[0].walks:
+            self._first_walk = int(saved[0]["walks"])
+
+
+def _check_walks(configs: Sequence[RunSettings]) -> None:
+    """Refuses settings with which walks cannot be in flight."""
+    first = configs[0]
+    for wrong, why in (
+        (len(configs) > 1, "a stack of several runs: train them one by one"),
+        (not first.learner.replay, "replay 0, which keeps no store of answers: give replay, for example 128"),
+        (first.query.asking == "review", "asking review, where nobody waits: leave walks or asking out"),
+        (whole_episodes(first), f"the task '{first.task.name}', whose agent remembers whole episodes: leave walks out"),
+    ):
+        if wrong:
+            raise ApilError(f"walks in flight do not go with {why}.")
 
 
 def _costs(agents: Agents) -> Tensor | None:

@@ -64,6 +64,10 @@ class AnswerBook:
         if self._whole:
             self._remember(path, _Bounds.of(config, parts, from_iteration))
 
+    def forget(self) -> None:
+        """Drops the answers to be given out again, where the questions will not come again; the file keeps them."""
+        self._known.clear()
+
     def _remember(self, path: Path, bounds: _Bounds) -> None:
         for row in _rows(path, self.journal.rest[: self._whole]):
             if not _is_answer(row, bounds):
@@ -208,6 +212,11 @@ class AnswerBooks:
         if now - started > _SLOW_SECONDS or now - self._written > _LATE_SECONDS:
             self.flush()
         return answer
+
+    def note(self, iteration: int, t: int, put: Tensor, answer: Answer) -> None:
+        """Hands an answer to the operating system at once."""
+        self._waiting.append((iteration, t, put, answer))
+        self.flush()
 
     def _remember(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
         """The same where some answers are known from before a stop."""

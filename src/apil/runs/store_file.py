@@ -114,12 +114,14 @@ class StoreFile:
         self._header = header.to_bytes()
         self._layout = header.layout
         self._digest = hashlib.sha256(self._header)
+        self.before = header.before
+        """Rows at its start that come from an earlier run."""
         self.rows = 0
         """Rows that are vouched for, and after `sync` all of them."""
         if path.exists():
             found, start = Header.read(path)
             self._check(found, header)
-            self._header = found.to_bytes()
+            self._header, self.before = found.to_bytes(), found.before
             if len(self._header) != start:
                 raise ApilError(f"{path} does not describe a store of answers (its header was edited): restore it.")
             self._digest = hashlib.sha256(self._header)
@@ -167,16 +169,22 @@ class StoreFile:
             )
         self.rows = rows
 
-    def open(self) -> None:
-        """Makes the file ready for writing; rows that nothing vouches for are dropped, as they will be made again."""
+    def open(self, *, keep: bool = False) -> int:
+        """Makes the file ready for writing; returns the number of its rows.
+
+        Rows that nothing vouches for are dropped, as they will be made again; or they are kept as far as they are
+        sound, where their questions will not come again.
+        """
         if not self._path.exists():
             write_bytes(self._path, self._header)
         try:
             self._file = os.open(self._path, os.O_RDWR)
-            os.ftruncate(self._file, len(self._header) + self.rows * self._layout.dtype.itemsize)
+            rows = max(self.rows, len(read_store(self._path.parent)[1])) if keep else self.rows
+            os.ftruncate(self._file, len(self._header) + rows * self._layout.dtype.itemsize)
         except OSError as error:
             raise ApilError(f"Cannot write {self._path}: {error.strerror}. Check space and permissions.") from error
-        self.grow(max(_FIRST, self.rows))
+        self.grow(max(_FIRST, rows))
+        return rows
 
     def grow(self, rows: int) -> None:
         more = max(1, min(len(self.array), _ROOM // self._layout.dtype.itemsize))

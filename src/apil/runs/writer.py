@@ -46,7 +46,11 @@ class Record:
         files = found.files if found else dict.fromkeys(ROWS, Prefix())
         self._metrics = Journal(folder / "metrics.jsonl", files["metrics.jsonl"])
         path = folder / "answers.jsonl"
-        self.answers = AnswerBook(path, config, self.done, files["answers.jsonl"], parts) if config.answers else None
+        self.answers = (
+            AnswerBook(path, config, 0 if config.walks else self.done, files["answers.jsonl"], parts)
+            if config.answers
+            else None
+        )
         self.store = self._store(found) if config.learner.replay else None
         self.ended = found is not None and (found.ended or found.iteration >= config.iterations)
         """The run was trained to its end before."""
@@ -73,8 +77,10 @@ class Record:
             self._metrics.append(early)
         if self.answers is not None:
             self.answers.open()
-        if self.store is not None:
-            self.store.open()
+        if self.config.walks and self.answers is not None:
+            self.answers.forget()
+        self.stored = 0 if self.store is None else self.store.open(keep=bool(self.config.walks))
+        """Rows in the store before this training."""
 
     def add(self, row: Row) -> None:
         """Appends a row of metrics."""
@@ -178,20 +184,24 @@ def train_on(
     log = AnswerBooks(books) if books else None
     stores = [record.store for record in records if record.store is not None]
     trainer = Trainer([record.config for record in records], log, records[0].parts, agents, stores or None)
-    for run, store in enumerate(stores):
-        trainer.recall(run, store.rows)
+    for run, record in enumerate(records):
+        if record.store is not None:
+            trainer.recall(run, record.stored)
     if records[0].done:
         for run, record in enumerate(records):
             check_fits(trainer.state(run), record.saved, record.folder)
         trainer.restore(records[0].done, [record.saved for record in records])
-    elif any(store.rows for store in stores):
+    elif any(record.stored for record in records):
         trainer.observe_stored()
+    if records[0].config.walks:
+        trainer.count_stored(stores[0].before)
     for run, record in enumerate(records):
         write_description(record.folder, trainer.agents, run, record.config)
     progress(trainer.progress)
     try:
         _loop(trainer, log, records, due, progress, stopped, kept, look)
     finally:
+        trainer.close()
         if log is not None:
             log.flush()
     return trainer

@@ -47,4 +47,5 @@ class RunKeywords(TypedDict, total=False):
     iterations: int
     log_every: int
     save_every: int
+    walks: int
     answers: bool

@@ -189,6 +189,9 @@ class RunSettings:
     """Iterations between two rows of metrics."""
     save_every: Annotated[Count, PerRun] = 200
     """Iterations between two checkpoints."""
+    walks: Annotated[int, Ge(0), Le(1000), Says("give a whole number from 0 to 1,000")] = 0
+    """Episodes that are in flight at once, each waiting for its own answer while the others and learning go on; for
+    teachers that take their time. 0 steps a batch together and waits for all of its answers."""
     answers: bool = True
     """Write every question and answer to answers.jsonl; a resumed run never asks them again."""
 
@@ -313,7 +316,7 @@ LEAVES = _leaves()
 
 _SINCE_SCHEMA_1 = (
     *("budget", "query_options", "optimizer", "answer_budget", "asking", "encode", "standardise"),
-    *("updates", "replay", "recent", "capacity", "validation"),
+    *("updates", "replay", "recent", "capacity", "validation", "walks"),
 )
 
 
