@@ -182,9 +182,10 @@ class Store:
     def held_out(self) -> tuple[Lessons, Tensor] | None:
         """The newest of what is not learned from, and [runs]: how many of each run; None where no run has any."""
         counts = [min(shelf.validation.count, _VALIDATED) for shelf in self.shelves]
-        size = max(counts)
-        if not size:
+        if not any(counts):
             return None
+        # The last digits of a loss depend on the number of rows: it must not be that of other runs of the stack.
+        size = max(counts) if self._horizon > 1 else _VALIDATED
         units = [
             np.concatenate([shelf.validation.table[shelf.validation.count - count :], _NONE.repeat(size - count, 0)])
             for shelf, count in zip(self.shelves, counts, strict=True)
