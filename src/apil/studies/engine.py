@@ -211,7 +211,7 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
 def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Progress) -> Trainer:
     """The trainer of runs that stand at the same iteration, at their end.
 
-    A stack takes as long as its longest run. When half of the runs have ended, the others go on in a stack of their own.
+    A stack takes as long as its longest run: when half of the runs have ended, the others go on by themselves.
     """
     # Runs with looks of their own are not stacked.
     own_look = kind.look(records[0].folder, records[0].config) or (lambda trainer: None)
