@@ -313,7 +313,7 @@ def _at_points(study: StudyRecords, name: str, title: str) -> Figure | None:
         return None
     figure, panels = panel_each(study.teachers, 2.9, "answers (log. scale)", title)
     gap = math.log(points[-1] / points[0]) / (len(points) - 1) if len(points) > 1 else 1.0
-    offsets = np.linspace(-_SPREAD, _SPREAD, len(study.queries)) * gap
+    offsets = np.linspace(-1, 1, len(study.queries)) * min(_SPREAD * gap, 0.1)
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query, offset in zip(study.queries, offsets, strict=True):
             cell = study.cell(teacher, query)
