@@ -207,7 +207,7 @@ ADDED = Extras(
     other_data=lambda summary: "elsewhere" if summary["seeds"] == 2 else "",
     tables=lambda study: [Table("table_extra", "An extra table", ("One note.",), ())],
     findings=lambda study: [f"{len(study.cells)} cells."],
-    plates=lambda general: [Plate("figure_extra", "An extra figure", "How to read it.", _blank), general[1]],
+    plates=lambda general: [Plate("figure_extra", "An extra figure", "How to read it.", _blank), general[2]],
     examples=Examples("Examples", "What they show.", "example_*.svg"),
 )
 

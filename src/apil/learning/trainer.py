@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -58,6 +58,8 @@ class Trainer:
         self.store = self._new_store(rooms) if learner.replay else None
         """The answers so far; None where each is learned from once."""
         self._spending = Spending([config.query.answer_budget for config in configs])
+        self._ended: dict[int, dict[str, Tensor]] = {}
+        """The weights of runs that have ended, as they were then: what they remember goes on to change."""
         executes = [torch.full((len(g.streams.seeds),), g.part.executes_answer) for g in self.agents.queries]
         self._flight: Flight | None = None
         self._first_walk = 0
@@ -141,7 +143,17 @@ class Trainer:
                 own.append(row)
         if complete:
             self._meter.restart()
+        self._keep_ended()
         return rows
+
+    def _keep_ended(self) -> None:
+        for run, running in enumerate(self.running):
+            if not running and run not in self._ended:
+                self._ended[run] = {name: view.detach().clone() for name, view in self._views(run).items()}
+
+    def _restore_ended(self) -> None:
+        for run, own in self._ended.items():
+            self._restore_run(run, own)
 
     def _walk(self) -> Episodes:
         """The next batch of episodes, with no more answers than are left."""
@@ -216,7 +228,11 @@ class Trainer:
             self.close()
 
     def trained_agents(self) -> Agents:
-        """The agents as they are evaluated, with averaged weights if the config asks for them; ends the training."""
+        """The agents as they are evaluated, with averaged weights if the config asks for them; ends the training.
+
+        A run that ended before the others is as it was then.
+        """
+        self._restore_ended()
         if self._average is not None:
             self._average.apply()
         return self.agents
@@ -248,15 +264,20 @@ class Trainer:
 
     def restore(self, iteration: int, saved: Sequence[dict[str, Tensor]]) -> None:
         """Goes back to the states of all runs, saved after `iteration` iterations."""
-        with torch.no_grad():
-            for run, own in enumerate(saved):
-                for name, view in self._views(run).items():
-                    view.copy_(own[name])
+        for run, own in enumerate(saved):
+            self._restore_run(run, own)
         self._meter.restore(saved)
         self._spending.restore(saved)
+        self._ended = {}
+        self._keep_ended()
         self.iteration = iteration
         if self.configs[0].walks:
             self._first_walk = int(saved[0]["walks"])
+
+    @torch.no_grad()
+    def _restore_run(self, run: int, saved: Mapping[str, Tensor]) -> None:
+        for name, view in self._views(run).items():
+            view.copy_(saved[name])
 
 
 def _check_walks(configs: Sequence[RunSettings]) -> None:

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from apil.errors import ApilError
 from apil.files import make_folder, read_json, write_json
 from apil.learning.fidelity import teacher_models
+from apil.learning.trainer import Trainer
 from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
 from apil.runs.folder import load_config
 from apil.runs.writer import Due, Record, is_whole, train_on
 from apil.settings import RunSettings
-from apil.studies.kind import kind_of
+from apil.studies.kind import StudyKind, kind_of
 from apil.studies.plan import Cell, settings_of, stacks
 from apil.studies.workers import SPAWN, worker_pool
 
@@ -183,26 +183,21 @@ def _run_stack(
     records = [_open(runs / cell.folder, cell.config) for cell in stack]
     try:
         # Usually all stand at the same iteration; those that a kill during a save left behind go on by themselves.
-        done = attrgetter("done")
-        for _, group in groupby(sorted(records, key=done), key=done):
+        for _, group in groupby(sorted(records, key=_stands), key=_stands):
             _finish(list(group), episodes, due, progress)
     finally:
         for record in records:
             record.close()
 
 
+def _stands(record: Record) -> int:
+    """Where a run stands: iterations done, or -1 where there is nothing left to train."""
+    return -1 if record.ended else record.done
+
+
 def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progress) -> None:
-    done = 0
-
-    def trained(iterations: int) -> None:
-        nonlocal done
-        progress((iterations - done) * len(records))
-        done = iterations
-
     kind = kind_of(records[0].config.task.name)
-    # Runs with looks of their own are not stacked.
-    look = kind.look(records[0].folder, records[0].config) or (lambda trainer: None)
-    trainer = train_on(records, due, trained, kept=1, look=look)
+    trainer = _trained(records, kind, due, progress)
     agents = trainer.trained_agents()
     evaluations = kind.evaluate(agents, episodes)
     models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
@@ -211,6 +206,62 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
         write_json(record.folder / "evaluation.json", found)
         write_json(record.folder / FINISHED, {"sha256": _checksums(record.folder)})
     progress(_EVALUATION * len(records))
+
+
+def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Progress) -> Trainer:
+    """The trainer of runs that stand at the same iteration, at their end.
+
+    A stack takes as long as its longest run: when half of the runs have ended, the others go on by themselves.
+    """
+    # Runs with looks of their own are not stacked.
+    own_look = kind.look(records[0].folder, records[0].config) or (lambda trainer: None)
+    rest: Sequence[Record] = records
+    before: int | None = 0
+    try:
+        while True:
+            thin: list[int] = []
+            look = _Look(own_look, thin)
+            trainer = train_on(rest, due, _told(progress, len(rest), before), thin, kept=1, look=look)
+            if trainer.done and len(rest) == len(records):
+                return trainer
+            # Those that ended in different stacks are evaluated as one.
+            rest, before = _reopened(records if trainer.done else [r for r in rest if not r.ended], rest), None
+    finally:
+        for record in rest:
+            record.close()
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Looks at a stack after each iteration; asks for a stop when half of its runs have ended."""
+
+    own: Callable[[Trainer], None]
+    stop: list[int]
+
+    def __call__(self, trainer: Trainer) -> None:
+        self.own(trainer)
+        if not trainer.done and 2 * sum(trainer.running) <= len(trainer.running):
+            self.stop.append(trainer.iteration)
+
+
+def _told(progress: Progress, runs: int, before: int | None) -> Callable[[int], None]:
+    """Reports the work of a stack; with `before` None what it starts with was reported already."""
+    done = before
+
+    def trained(units: int) -> None:
+        nonlocal done
+        if done is not None:
+            progress((units - done) * runs)
+        done = units
+
+    return trained
+
+
+def _reopened(wanted: Sequence[Record], opened: Sequence[Record]) -> list[Record]:
+    """The records of runs as they are on disk now."""
+    for record in opened:
+        record.close()
+    return [Record(record.folder, record.config) for record in wanted]
 
 
 def _open(folder: Path, config: RunSettings) -> Record:

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogFormatter
 from matplotlib.transforms import blended_transform_factory
 
-from apil.studies.records import Curves, StudyRecords, TeacherModel, in_order
-from apil.studies.statistics import Floats, bands, mean_curve, principal_plane
+from apil.studies.records import CellResult, Curves, StudyRecords, TeacherModel, in_order
+from apil.studies.statistics import Estimate, Floats, bands, mean_curve, principal_plane
 from apil.studies.text import texts
 
 WIDTH = 6.6
@@ -277,15 +277,13 @@ def _power_of_ten(value: float, _: object) -> str:
 
 
 def draw_success_answers(study: StudyRecords) -> Figure | None:
-    """Success against the answers used so far; the marker is success alone at the end."""
-    if not study.teachers:
+    """Success alone at the end of training against the answers used."""
+    if not study.teachers or study.points:
         return None
-    figure, panels = panel_each(study.teachers, 2.15, "answers so far (log. above 10)", "success (share of episodes)")
+    figure, panels = panel_each(study.teachers, 2.15, "answers (log. above 10)", "success alone (share of episodes)")
     for panel, teacher in zip(panels, study.teachers, strict=True):
         for query in study.queries:
-            style = styled(query, QUERY_STYLES, study.queries)
-            success_curve(panel, study.metrics.where(teacher=teacher, query=query), style)
-            success_marker(panel, study, teacher, query, style["color"])
+            success_marker(panel, study, teacher, query, styled(query, QUERY_STYLES, study.queries)["color"])
         panel.set_xscale("symlog", linthresh=10, linscale=0.4)
         panel.xaxis.set_major_formatter(FuncFormatter(_power_of_ten))
         panel.set_xlim(left=-3)
@@ -294,29 +292,75 @@ def draw_success_answers(study: StudyRecords) -> Figure | None:
     return figure
 
 
+def draw_answers(study: StudyRecords) -> Figure | None:
+    """Success alone with sampled actions against the number of answers."""
+    return _at_points(study, "success_alone", "success alone (share of episodes)")
+
+
+def draw_answers_greedy(study: StudyRecords) -> Figure | None:
+    """Success alone with greedy actions against the number of answers."""
+    return _at_points(study, "success_greedy", "success alone, greedy (share)")
+
+
+_SPREAD = 0.16
+"""Over how much of the gap between two numbers of answers the rules are spread, so that their intervals are seen."""
+
+
+def _at_points(study: StudyRecords, name: str, title: str) -> Figure | None:
+    """A panel for each teacher, a line for each rule, with intervals; rules that review are dashed and open."""
+    points = study.points
+    if not any(getattr(at, name).known for cell in study.cells for at in cell.at):
+        return None
+    figure, panels = panel_each(study.teachers, 2.9, "answers (log. scale)", title)
+    gap = math.log(points[-1] / points[0]) / (len(points) - 1) if len(points) > 1 else 1.0
+    offsets = np.linspace(-1, 1, len(study.queries)) * min(_SPREAD * gap, 0.1)
+    for panel, teacher in zip(panels, study.teachers, strict=True):
+        for query, offset in zip(study.queries, offsets, strict=True):
+            cell = study.cell(teacher, query)
+            style = _rule_style(study, cell)
+            known = [(at.answers * math.exp(offset), getattr(at, name)) for at in cell.at if getattr(at, name).known]
+            if known and cell.at[0].answers == 0:
+                panel.axhline(known[0][1].mean, label=query, **style | {"linewidth": 1.2})
+            elif known:
+                _points_line(panel, known, query, style, cell)
+        panel.set_xscale("log")
+        panel.set_xlim(points[0] * 0.8, points[-1] * 1.25)
+        panel.set_xticks(points, [f"{point:,}" for point in points], rotation=45 if len(points) > 6 else 0)
+        panel.set_xticks([], minor=True)
+        panel.set_ylim(-0.03, 1.03)
+    legend(figure, 4, space=0.16)
+    return figure
+
+
+def _points_line(
+    panel: Axes, known: Sequence[tuple[float, Estimate]], query: str, style: Style, cell: CellResult
+) -> None:
+    x, means = [at for at, _ in known], [found.mean for _, found in known]
+    ends = [[found.mean - found.low for _, found in known], [found.high - found.mean for _, found in known]]
+    look: Style = {"marker": _QUERY_MARKERS.get(cell.rule, "o"), "markersize": 4.0, "markeredgewidth": 1.0}
+    face = "white" if cell.asking == "review" else style["color"]
+    line = {**style, "linewidth": 1.2, "zorder": 3}
+    panel.errorbar(x, means, ends, label=query, markerfacecolor=face, elinewidth=0.7, **look, **line)
+
+
+def _rule_style(study: StudyRecords, cell: CellResult) -> Style:
+    """The colour of the rule; solid if it asks live and dashed if it reviews. A second rule of a kind has its own."""
+    same = [
+        name
+        for name in study.queries
+        if (other := study.cell(cell.teacher, name)).rule == cell.rule and other.asking == cell.asking
+    ]
+    known = cell.rule in QUERY_STYLES and same[0] == cell.query
+    found = QUERY_STYLES[cell.rule] if known else styled(cell.query, QUERY_STYLES, study.queries)
+    dashes = _DASHES["dotted" if cell.rule == "never" else "dashed" if cell.asking == "review" else "solid"]
+    return {**found, "linestyle": dashes}
+
+
 def success_curve(panel: Axes, curves: Curves, style: Style, label: str = "_nolegend_") -> None:
     """Success in training against the answers so far."""
     answers, success = (curves.over_training(figure)[1] for figure in ("answers", "success"))
     if answers.size:
         _line(panel, mean_curve(answers), success, label, style | {"linewidth": 1.0}, shade=0.10)
-
-
-def draw_interactions(study: StudyRecords) -> Figure | None:
-    """Success in training against interactions, on a common grid of interactions, as far as each run got."""
-    if not study.interactions:
-        return None
-    figure, panels = panel_each(study.teachers, 2.2, "interactions so far", "success (share of episodes)")
-    for panel, teacher in zip(panels, study.teachers, strict=True):
-        limit = next(entry.area_to for entry in study.interactions if entry.teacher == teacher)
-        points = np.linspace(0.0, limit, 101)
-        for query in study.queries:
-            curves = study.metrics.where(teacher=teacher, query=query)
-            runs = zip(curves.over_training("answers")[1], curves.over_training("success")[1], strict=True)
-            values = [np.where(points <= a[-1], np.interp(points, a, s), np.nan) for a, s in runs]
-            _line(panel, points, np.array(values), query, styled(query, QUERY_STYLES, study.queries))
-        panel.set_ylim(-0.04, 1.06)
-    legend(figure, 4)
-    return figure
 
 
 def success_marker(panel: Axes, study: StudyRecords, teacher: str, query: str, colour: str) -> None:
@@ -389,13 +433,15 @@ def _plate(draw: Callable[[StudyRecords], Figure | None]) -> Plate:
 
 
 PLATES = (
+    _plate(draw_success_answers),
     _plate(draw_uncertainty),
     _plate(draw_query_rate),
     _plate(draw_model_samples),
-    _plate(draw_success_answers),
     _plate(draw_personas),
     _plate(draw_query_objective),
 )
 """All figures, in the order of the report."""
-OWN_PLATES = (_plate(draw_interactions),)
-"""Figures that only a study of your own has."""
+ANSWER_PLATES = (_plate(draw_answers), _plate(draw_answers_greedy))
+"""Figures of a study that compares rules at equal numbers of answers, before all others."""
+LEADING = frozenset(plate.name for plate in (*ANSWER_PLATES, PLATES[0]))
+"""Figures that a report begins with."""

@@ -8,20 +8,22 @@ from contextlib import contextmanager
 from dataclasses import field
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from annotated_types import Ge, Le
 from pydantic import AfterValidator
 
 from apil.errors import ApilError, unknown_name
 from apil.learning.build import check_options, committee_of, require_threshold
-from apil.query import QUERY_POLICIES, needs_threshold
+from apil.query import QUERY_POLICIES, needs_threshold, takes_budget
 from apil.runs.calibration import Calibration, threshold_of
 from apil.runs.resolve import resolve
-from apil.settings import RunSettings
+from apil.settings import QuerySettings, RunSettings
 from apil.settings.record import Count, Distance, Few, FromList, Options, Says, Share, Size, Text, nested, record
-from apil.settings.run import LEAVES
+from apil.settings.run import ENDLESS, LEAVES, SHARE
 from apil.studies.plan import Cell
 
+_REACH = (0.5, 0.9)
 _NOT_SHARED = ("task", "teacher", "query", "seed", "threshold", "budget", "query_options", "options")
 
 
@@ -43,19 +45,25 @@ class Rule:
     """Its name in tables and figures; its own, with the budget, if not given."""
     threshold: Distance | None = None
     budget: Share | None = None
+    asking: Literal["live", "review"] | None = None
+    """That of the shared settings if not given."""
+    answer_budget: Count | None = None
+    """That of the shared settings if not given; the most of the study's `answers` that the rule is compared at."""
     options: Options = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         QUERY_POLICIES.check(self.query)
         if self.threshold is not None and not needs_threshold(self.query):
             raise ApilError(f"'{self.query}' has no threshold: leave it out.")
+        if self.answer_budget is not None and self.query == "never":
+            raise ApilError("'never' asks nobody and has no answer_budget: leave it out.")
         if not self.label:
             own = self.query if self.budget is None else f"{self.query}@{self.budget:g}"
-            object.__setattr__(self, "label", own)
+            object.__setattr__(self, "label", own if self.asking != "review" else f"{own}, review")
 
-    def how(self) -> str:
+    def how(self, gate: QuerySettings) -> str:
         """Where the gate of a run comes from, in one sentence."""
-        if self.budget is not None:
+        if gate.budget is not None:
             return "A budget, the share of training steps to ask on, in the place of a threshold."
         return "Set in the study's file." if self.threshold is not None else "As calibrated, or its default."
 
@@ -90,12 +98,16 @@ class StudyFile:
     """Settings of a run that all runs share, by their typed names."""
     as_printed: bool = False
     """Runs learn as the paper prints it: each answer once, its sizes and its rate."""
+    answers: Annotated[tuple[Count, ...], FromList, Says("give a list of whole numbers from 1 up")] = ()
+    """Numbers of answers at which rules are compared, ascending: each rule has a run for each of them, which asks
+    exactly so many and learns from them to its end."""
     seeds: Few = 5
+    first_seed: Annotated[int, Ge(0), Le(1_000_000), Says("give a whole number from 0 to 1,000,000")] = 0
     episodes: Size = 1000
     """Of evaluation, for each run."""
     baseline: Text = ""
     """The label of the rule that the others are compared with; the first one if not given."""
-    reach: Annotated[tuple[Share, ...], FromList, Says("give a list of shares above 0, at most 1")] = (0.5, 0.9)
+    reach: Annotated[tuple[Share, ...], FromList, Says("give a list of shares above 0, at most 1")] = _REACH
     """Levels of success for which the interactions needed are reported."""
     area_to: Count | None = None
     """Interactions up to which the area under the curve is taken; those of the rule that asked most if not given."""
@@ -122,6 +134,31 @@ class StudyFile:
         for name in self.settings:
             if name not in LEAVES or name in _NOT_SHARED:
                 raise unknown_name("key of [settings]", name, [n for n in LEAVES if n not in _NOT_SHARED])
+        if self.answers:
+            self._check_answers()
+
+    def _check_answers(self) -> None:
+        if list(self.answers) != sorted(set(self.answers)):
+            raise ApilError(f"answers is {list(self.answers)}: give the numbers in ascending order, each once.")
+        if "answer_budget" in self.settings:
+            raise ApilError("answers gives every run its budget of answers: leave answer_budget out of [settings].")
+        if self.area_to is not None or self.reach != _REACH or self.costs:
+            raise ApilError("reach, area_to and costs do not go with answers: leave them out.")
+        for rule in self.rules:
+            if rule.answer_budget is not None and rule.answer_budget < self.answers[0]:
+                allowed = f"give at least {self.answers[0]}, the first of answers"
+                raise ApilError(f"The rule '{rule.label}' has an answer_budget of {rule.answer_budget}: {allowed}.")
+
+    @property
+    def run_seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+    def points(self, rule: Rule) -> list[int | None]:
+        """The numbers of answers that a rule has runs for; 0 where it asks nobody, None where the study has none."""
+        if not self.answers:
+            return [None]
+        most = rule.answer_budget or self.answers[-1]
+        return [0] if rule.query == "never" else [point for point in self.answers if point <= most]
 
 
 def read_study_file(path: Path) -> StudyFile:
@@ -147,25 +184,47 @@ def _naming(path: Path) -> Iterator[None]:
 
 def own_plan(study: StudyFile, task: TaskEntry, calibration: Calibration, source: Path) -> list[Cell]:
     with _naming(source):
-        shared = {**task.options, **study.settings}
+        settings = {name: value for name, value in study.settings.items() if name != "answer_budget"}
         rules = [rule.query for rule in study.rules]
         base = resolve(
-            task.name, study.teachers[0], "never", shared, calibration, rules, as_printed=study.as_printed
+            task.name,
+            study.teachers[0],
+            "never",
+            {**task.options, **settings},
+            calibration,
+            rules,
+            as_printed=study.as_printed,
         ).settings
         for teacher in study.teachers:
             committee_of(base.changed(teacher=teacher))
-        gated = [(rule, _gated(base, rule, calibration)) for rule in study.rules]
+        gated = [
+            (rule, point, _gated(base, rule, calibration, study, point))
+            for rule in study.rules
+            for point in study.points(rule)
+        ]
         return [
-            Cell(run.changed(teacher=teacher, seed=seed), label=rule.label)
-            for teacher, (rule, run), seed in product(study.teachers, gated, range(study.seeds))
+            Cell(run.changed(teacher=teacher, seed=seed), label=rule.label, point=point)
+            for teacher, (rule, point, run), seed in product(study.teachers, gated, study.run_seeds)
         ]
 
 
-def _gated(base: RunSettings, rule: Rule, calibration: Calibration) -> RunSettings:
-    threshold = rule.threshold
-    if threshold is None and rule.budget is None:
-        threshold = threshold_of(calibration, base.task.name, rule.query)
-    require_threshold(base.task.name, rule.query, threshold, rule.budget)
-    run = base.changed(query=rule.query, threshold=threshold, budget=rule.budget, query_options=dict(rule.options))
+def _gated(base: RunSettings, rule: Rule, calibration: Calibration, study: StudyFile, point: int | None) -> RunSettings:
+    answers = point or rule.answer_budget or study.settings.get("answer_budget")
+    changes: dict[str, Any] = {"asking": rule.asking or base.query.asking}
+    if answers is not None and "iterations" not in study.settings:
+        changes["iterations"] = ENDLESS
+    if rule.query == "never":
+        if answers is not None or point is not None:  # there is nothing to learn from, however long it goes on
+            changes["iterations"] = base.log_every
+        answers = None
+    threshold, share = rule.threshold, rule.budget
+    if threshold is None and share is None:
+        if answers is not None and takes_budget(rule.query):
+            share = SHARE
+        else:
+            threshold = threshold_of(calibration, base.task.name, rule.query)
+    require_threshold(base.task.name, rule.query, threshold, share)
+    gate = {"threshold": threshold, "budget": share, "answer_budget": answers, "query_options": dict(rule.options)}
+    run = base.changed(query=rule.query, **gate, **changes)
     check_options(run.query)
     return run

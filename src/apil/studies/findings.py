@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from apil.studies.extras import NO_EXTRAS, Extras
 from apil.studies.records import CellResult, StudyRecords, in_order
-from apil.studies.statistics import estimate
+from apil.studies.statistics import UNKNOWN, Estimate, estimate
 from apil.studies.tables import members_truth, shown
 
 _NO_RULE = ("bc", "dagger", "random", "never")
@@ -15,9 +15,39 @@ _NO_RULE = ("bc", "dagger", "random", "never")
 
 def findings(study: StudyRecords, extras: Extras = NO_EXTRAS) -> list[str]:
     """The main results as sentences, each computed from the records."""
-    own = extras.findings or _general
+    own = at_equal_answers if study.points else extras.findings or _general
     apart = (_members_apart(study, teacher) for teacher in study.teachers)
     return [sentence for sentence in (*own(study), *apart) if sentence]
+
+
+def at_equal_answers(study: StudyRecords) -> list[str]:
+    """Which rules reach more or less than the baseline with as many answers, for each teacher."""
+    sentences = []
+    for teacher in study.teachers:
+        cells = [study.cell(teacher, query) for query in study.queries]
+        at = {(cell.query, entry.answers): entry.difference for cell in cells for entry in cell.at}
+        more, less = (
+            [
+                f"{query} (with {', '.join(map(str, points))})"
+                for query in study.queries
+                if (points := [p for p in study.points if sign * _nearer(at.get((query, p), UNKNOWN), sign) > 0])
+            ]
+            for sign in (1, -1)
+        )
+        if not any(figure.known for figure in at.values()):
+            continue
+        found = "; ".join(
+            f"{word} success alone than {study.baseline} with as many answers: {', '.join(named)}"
+            for word, named in (("more", more), ("less", less))
+            if named
+        )
+        sentences.append(f"{teacher}: {found or f'no rule is told apart from {study.baseline} with as many answers'}.")
+    return sentences
+
+
+def _nearer(figure: Estimate, sign: int) -> float:
+    """The end of an interval that is nearer to what lies on the other side."""
+    return figure.low if sign > 0 else figure.high
 
 
 def _general(study: StudyRecords) -> list[str]:

@@ -56,17 +56,22 @@ def member_names(members: Sequence[str]) -> list[str]:
 
 def write_task(study: StudyFile, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
     """Writes the records, tables, figures and report of one task; returns what `interactions.json` holds."""
+    results = write_records(cells, folder, gates_of(study, cells))
+    found = _interactions(study, [Spent(result, folder / "runs", study.costs) for result in results])
+    write_json(folder / "interactions.json", found)
+    build_report(folder, workers)
+    return found
+
+
+def gates_of(study: StudyFile, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
+    """The threshold or the share of steps of each rule that has one, and where it comes from."""
     gates = {}
     for rule in study.rules:
         query = next(cell.config.query for cell in cells if cell.query == rule.label)
         value = query.budget if query.threshold is None else query.threshold
         if value is not None:
-            gates[rule.label] = {"threshold": value, "how": rule.how()}
-    results = write_records(cells, folder, gates)
-    found = _interactions(study, [Spent(result, folder / "runs", study.costs) for result in results])
-    write_json(folder / "interactions.json", found)
-    build_report(folder, workers)
-    return found
+            gates[rule.label] = {"threshold": value, "how": rule.how(query)}
+    return gates
 
 
 def _interactions(study: StudyFile, spent: Sequence[Spent]) -> dict[str, Any]:

@@ -33,6 +33,8 @@ class Cell:
     """Set for the runs that vary the number of samples: '1', '5', ... or 'exact'."""
     label: str | None = None
     """What the query policy is called in this study; its own name if not given."""
+    point: int | None = None
+    """The number of answers at which rules are compared, in a study that does; 0 for one that never asks."""
 
     @property
     def query(self) -> str:

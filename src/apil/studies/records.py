@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,24 @@ class Curves:
 
 
 @dataclass(frozen=True)
+class At:
+    """What a rule reaches with a number of answers, over seeds."""
+
+    answers: int
+    """That each run could have, and all that asked to the end had."""
+    answers_had: Figure
+    success_alone: Figure
+    success_greedy: Figure
+    difference: Figure = UNKNOWN
+    """Success alone minus that of the baseline with as many answers, seed by seed; unknown for the baseline itself."""
+
+    @property
+    def asked_fewer(self) -> bool:
+        """Some runs stopped asking before."""
+        return self.answers_had.low < self.answers or self.answers_had.mean < self.answers
+
+
+@dataclass(frozen=True)
 class CellResult:
     """One teacher and one query policy, over all seeds."""
 
@@ -72,6 +91,11 @@ class CellResult:
     """How many runs the figures are means of; one has no interval."""
     splits: Mapping[str, Mapping[str, Figure]] = field(default_factory=dict)
     """Measures by split, where the task has splits: fractions, lengths in metres."""
+    at: tuple[At, ...] = ()
+    """By number of answers, in a study that compares rules at equal ones."""
+    rule: str = ""
+    """The query policy as registered, in such a study."""
+    asking: str = "live"
 
     def figure(self, name: str) -> Estimate:
         """A figure by name; unknown when the study did not record it."""
@@ -229,6 +253,11 @@ class StudyRecords:
         """The query policies of the study, in the order of tables and figures."""
         return in_order(cell.query for cell in self.cells)
 
+    @property
+    def points(self) -> list[int]:
+        """The numbers of answers at which rules are compared; empty where they are not."""
+        return sorted({at.answers for cell in self.cells for at in cell.at if at.answers})
+
     def cell(self, teacher: str, query: str) -> CellResult:
         """The cell of a teacher and a query policy; one without figures when the study has none."""
         found = (cell for cell in self.cells if (cell.teacher, cell.query) == (teacher, query))
@@ -239,7 +268,8 @@ def in_order(names: Iterable[str]) -> list[str]:
     """Names without repeats: the known ones in their fixed order, then the others as they come."""
     given = list(dict.fromkeys(names))
     known = (*TEACHERS, *QUERIES)
-    return sorted(given, key=lambda name: known.index(name) if name in known else len(known))
+    rank = {name: name if name in known else re.split("[@,]", name)[0] for name in given}  # random@0.1 beside random
+    return sorted(given, key=lambda name: known.index(rank[name]) if rank[name] in known else len(known))
 
 
 def read_study(folder: Path, extras: Extras | None = None) -> StudyRecords:
@@ -278,7 +308,7 @@ def _study(folder: Path, extras: Extras | None) -> StudyRecords:
         iterations=int(summary["iterations"]),
         expectation=str(summary["expectation"]),
         unit=str(summary.get("unit", "bits")),
-        cells=_parsed(tuple[CellResult, ...], [_with_figures(entry) for entry in summary["cells"]]),
+        cells=cells_of(summary["cells"]),
         metrics=_curves(folder / "metrics.csv", ("teacher", "query"), METRICS),
         samples=_curves(folder / "samples.csv", ("teacher", "query", "samples"), METRICS),
         objective=_curves(folder / "query_objective.csv", ("teacher", "query"), _OBJECTIVE),
@@ -290,7 +320,35 @@ def _study(folder: Path, extras: Extras | None) -> StudyRecords:
         ceiling=_parsed(tuple[Ceiling, ...], summary.get("teachers", [])),
         runs=_parsed(tuple[RunResult, ...], evaluations.get("runs", [])),
         interactions=_parsed(tuple[Interactions, ...], own.get("entries", [])),
-        baseline=str(own.get("baseline", "")),
+        baseline=str(own.get("baseline", summary.get("baseline", ""))),
+    )
+
+
+def cells_of(entries: Iterable[Mapping[str, Any]]) -> tuple[CellResult, ...]:
+    """The entries of `cells` in `summary.json`."""
+    return _parsed(tuple[CellResult, ...], [_with_figures(entry) for entry in entries])
+
+
+def of_cells_alone(folder: Path, label: str, seeds: int, baseline: str, cells: tuple[CellResult, ...]) -> StudyRecords:
+    """Records of several tasks together, which have cells and nothing else."""
+    none = Curves({})
+    return StudyRecords(
+        folder=folder,
+        task=label,
+        label=label,
+        seeds=seeds,
+        iterations=0,
+        expectation="",
+        cells=cells,
+        metrics=none,
+        samples=none,
+        objective=none,
+        expectations={},
+        estimates={},
+        command="",
+        models=(),
+        thresholds={},
+        baseline=baseline,
     )
 
 

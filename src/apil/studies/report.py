@@ -8,7 +8,7 @@ from pathlib import Path
 
 from apil.files import write_bytes
 from apil.studies.extras import Extras, extras_of
-from apil.studies.figures import OWN_PLATES, PLATES, Plate, render
+from apil.studies.figures import ANSWER_PLATES, LEADING, PLATES, Plate, render
 from apil.studies.findings import findings
 from apil.studies.pages import page
 from apil.studies.paper import READINGS
@@ -16,6 +16,8 @@ from apil.studies.records import StudyRecords, in_order, read_study
 from apil.studies.tables import Table, all_tables, compared_note, comparison_block, setting
 from apil.studies.workers import worker_pool
 
+_EARLIER = "figure_interactions"
+"""A figure that reports had before: success in training, with help, looked like what was learned."""
 Drawn = Sequence[tuple[Plate, Mapping[str, bytes]]]
 """Figures, each with its pictures by file ending."""
 
@@ -27,7 +29,7 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
     """
     study = read_study(folder, extras)
     extras = extras or extras_of(study.task)
-    plates = [*(OWN_PLATES if study.interactions else ()), *extras.plates(PLATES)]
+    plates = [*(ANSWER_PLATES if study.points else ()), *extras.plates(PLATES)]
     tables = [*extras.tables(study), *all_tables(study)]
     figures = _render_all(plates, study, workers)
     contents = {f"{table.name}.md": table.markdown().encode() for table in tables}
@@ -36,8 +38,8 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
     contents["report.html"] = _page(folder, study, extras, tables, figures)
     for name, data in contents.items():
         write_bytes(folder / name, data)
-    for plate in (*PLATES, *OWN_PLATES, *plates):
-        for old in folder.glob(f"{plate.name}.*"):
+    for name in (_EARLIER, *(plate.name for plate in (*PLATES, *ANSWER_PLATES, *plates))):
+        for old in folder.glob(f"{name}.*"):
             if old.name not in contents:
                 old.unlink()
     return [folder / name for name in contents]
@@ -57,6 +59,7 @@ def _page(folder: Path, study: StudyRecords, extras: Extras, tables: Sequence[Ta
     out = folder.name if folder.is_absolute() else folder.as_posix()
     made_by = f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
     compared, distance = comparison_block(study)
+    shown = [(plate, b64encode(formats["svg"]).decode()) for plate, formats in figures if formats]
     pictures = sorted(folder.glob(extras.examples.files)) if extras.examples else []
     return page(
         "report",
@@ -70,7 +73,8 @@ def _page(folder: Path, study: StudyRecords, extras: Extras, tables: Sequence[Ta
         compared_note=compared_note(study),
         nearest=_nearest(study, distance),
         tables=tables,
-        figures=[(plate, b64encode(formats["svg"]).decode()) for plate, formats in figures if formats],
+        leading=[entry for entry in shown if entry[0].name in LEADING],
+        figures=[entry for entry in shown if entry[0].name not in LEADING],
         about_examples=extras.examples,
         examples={path.stem: b64encode(path.read_bytes()).decode() for path in pictures},
         thresholds=[_threshold(study, query) for query in in_order(study.thresholds)],

@@ -17,6 +17,7 @@ from apil.runs.calibration import load_calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings.record import described
 from apil.studies.engine import run_cells, standing, work_of
+from apil.studies.equal import write_points, write_pooled
 from apil.studies.files import own_plan, read_study_file
 from apil.studies.folder import claim_folder
 from apil.studies.interactions import write_comparison, write_task
@@ -152,14 +153,20 @@ def _of_file(
     command = command or f"apil study {path} --out {folder}"
     claim_folder(folder, path.stem, command)
     with locked(folder):
-        found = {}
+        found, measured = {}, []
         for task in wanted.tasks:
-            inside = folder / task.label
+            inside, own = folder / task.label, cells[task.label]
             claim_folder(inside, task.label, command)
-            _run(cells[task.label], inside, wanted.episodes, options, told)
+            _run(own, inside, wanted.episodes, options, told)
             told.line("Writing tables, figures and the report")
-            found[task.label] = write_task(wanted, cells[task.label], inside, options.workers)
-        write_comparison(wanted, found, folder, path.stem)
+            if wanted.answers:
+                measured += write_points(wanted, own, inside, task.label, options.workers)
+            else:
+                found[task.label] = write_task(wanted, own, inside, options.workers)
+        if wanted.answers:
+            write_pooled(wanted, measured, folder, path.stem)
+        else:
+            write_comparison(wanted, found, folder, path.stem)
     return {task.label: read_study(folder / task.label) for task in wanted.tasks}
 
 

@@ -192,6 +192,21 @@ def stratified_estimate(strata: Strata, *, resamples: int = _RESAMPLES) -> Estim
     return Estimate(found, min(float(low), found), max(float(high), found))
 
 
+def mean_over_strata(strata: Strata, *, resamples: int = 10_000) -> Estimate:
+    """The mean over strata of the mean in each, with its 95 % percentile bootstrap interval.
+
+    Runs are drawn within each stratum. Figures that are not finite are left out.
+    """
+    known = [values for values in map(_finite, strata) if values.size]
+    if len(known) <= 1:
+        return estimate(known[0] if known else [], resamples=resamples)
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    drawn = [rng.choice(values, (resamples, values.size)).mean(axis=1) for values in known]
+    found = float(np.mean([values.mean() for values in known]))
+    low, high = np.quantile(np.mean(drawn, axis=0), _ENDS)
+    return Estimate(found, min(float(low), found), max(float(high), found))
+
+
 def improvement(ours: Strata, theirs: Strata) -> Estimate:
     """The probability that a run of ours is better (higher) than one of theirs, with its 95 % interval.
 

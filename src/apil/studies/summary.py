@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from apil.files import read_json, read_rows, write_json, write_text
@@ -42,15 +43,21 @@ class Result:
     def __init__(self, cell: Cell, runs: Path) -> None:
         folder = runs / cell.folder
         self.cell, self.config = cell, cell.config
-        self.names = {"teacher": cell.config.teachers.name, "query": cell.query, "seed": cell.config.seed}
+        self.names: dict[str, Any] = {
+            "teacher": cell.config.teachers.name,
+            "query": cell.query,
+            "seed": cell.config.seed,
+        }
         self.rows: list[Row] = read_rows(folder / "metrics.jsonl")
         self.evaluation: dict[str, Any] = read_json(folder / "evaluation.json")
         self.looks = [
             {name: look[name] for name in ("iteration", "answers", "success_alone")}
             for look in (read_json(path) for path in sorted(folder.glob("look-*.json")))
         ]
-        tenth = self.config.iterations / 10
-        last = [row for row in self.rows if row["iteration"] > self.config.iterations - tenth]
+        self.iterations: int = self.rows[-1]["iteration"]
+        """That it took."""
+        tenth = self.iterations / 10
+        last = [row for row in self.rows if row["iteration"] > self.iterations - tenth]
         first = [row for row in self.rows if row["iteration"] <= max(tenth, self.rows[0]["iteration"])]
         self.figures: dict[str, float] = {
             "query_rate": _mean(last, "query_rate", "steps"),
@@ -75,8 +82,17 @@ def _mean(rows: Sequence[Row], figure: str, weight: str) -> float:
     return float(sum(row[figure] * row[weight] for row in rows) / sum(row[weight] for row in rows))
 
 
-def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[str, Any]]) -> list[Result]:
-    """Writes all records of the study into `out` from the run folders under `out/runs`; returns the finished runs."""
+def write_records(
+    cells: Sequence[Cell],
+    out: Path,
+    thresholds: dict[str, dict[str, Any]],
+    added: Mapping[str, Any] = MappingProxyType({}),
+    of_cells: Mapping[tuple[str, str], Mapping[str, Any]] = MappingProxyType({}),
+) -> list[Result]:
+    """Writes all records of the study into `out` from the run folders under `out/runs`; returns the finished runs.
+
+    `added` goes to the top level of summary.json, and `of_cells` to its cells, by teacher and query policy.
+    """
     results = [Result(cell, out / "runs") for cell in cells]
     main = [result for result in results if result.cell.samples is None]
     sampling = [result for result in results if result.cell.samples is not None]
@@ -99,7 +115,9 @@ def write_records(cells: Sequence[Cell], out: Path, thresholds: dict[str, dict[s
     if runs:
         write_json(out / "evaluations.json", {"runs": runs})
     of_task = kind_of(main[0].config.task.name).summary([result.config for result in main])
-    write_json(out / "summary.json", {**_summary(ordered), **of_task})
+    summary = _summary(ordered)
+    summary["cells"] = [{**cell, **of_cells.get((cell["teacher"], cell["query"]), {})} for cell in summary["cells"]]
+    write_json(out / "summary.json", {**summary, **of_task, **added})
     write_json(out / "teachers.json", _teachers(ordered))
     write_json(out / "thresholds.json", thresholds)
     return results
@@ -127,7 +145,7 @@ def _summary(results: Sequence[Result]) -> dict[str, Any]:
     return {
         "task": first.task.name,
         "seeds": len({result.config.seed for result in results}),
-        "iterations": first.iterations,
+        "iterations": max(result.iterations for result in results),
         "expectation": first.model.expectation,
         "samples": first.model.samples if first.model.expectation == "monte-carlo" else None,
         "models": first.model.models,

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from apil.studies.paper import EXPECTED, differs
-from apil.studies.records import StudyRecords, in_order
+from apil.studies.records import CellResult, StudyRecords, in_order
 from apil.studies.statistics import Estimate, estimate
 from apil.studies.text import inert, texts
 
@@ -17,6 +17,9 @@ NOTHING = "–"
 
 DIFFERS = "≠"
 """Mark of a figure whose interval misses the paper's number."""
+
+FEWER = "†"
+"""Mark of a figure of runs that asked fewer questions than they could have."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Table:
 
 def all_tables(study: StudyRecords) -> list[Table]:
     """Every table that the records of the study allow."""
-    tables = [uncertainty_table(study), queries_table(study)]
+    first = [answers_table(study, setting(study))] if study.points else []
+    tables = [*first, uncertainty_table(study), queries_table(study)]
     if study.models:
         tables.append(teachers_table(study))
     if study.interactions:
@@ -72,8 +76,9 @@ def setting(study: StudyRecords) -> str:
     runs = "1 seed, so no interval" if study.seeds == 1 else f"{study.seeds} seeds"
     if len(counts) > 1:
         runs = f"{counts[0]} to {counts[-1]} seeds, as each row says (one seed has no interval)"
+    end = "at most " if study.points else ""
     return (
-        f"Task {study.label}, {runs}, {study.iterations:,} training iterations; expectation over teacher "
+        f"Task {study.label}, {runs}, {end}{study.iterations:,} training iterations; expectation over teacher "
         f"identities: {study.expectation}."
     )
 
@@ -186,6 +191,33 @@ def queries_table(study: StudyRecords) -> Table:
         blocks.append(TableBlock(f"Teacher {teacher}", header, tuple(rows)))
     where = f", on {study.splits[0]}" if study.splits else ""
     return explained("table_queries", setting(study), blocks, study=study, where=where)
+
+
+def answers_table(study: StudyRecords, first: str) -> Table:
+    """What each rule reaches alone with the same numbers of answers."""
+    kinds = [(name, _TEXTS["table_answers"][name]) for name in ("success_alone", "success_greedy", "difference")]
+    blocks = []
+    for teacher in study.teachers:
+        for name, heading in kinds:
+            rows = [_at_points(study, study.cell(teacher, query), name) for query in study.queries]
+            header = ("rule", *(f"{point:,} answers" for point in study.points))
+            known = tuple((row[0], *row[1:]) for row in rows if any(entry != NOTHING for entry in row[1:]))
+            if known:
+                blocks.append(TableBlock(f"Teacher {teacher}: {heading.format(study=study)}", header, known))
+    fewer = any(at.asked_fewer for cell in study.cells for at in cell.at)
+    notes = [_TEXTS["table_answers"]["fewer"]] if fewer else []
+    return explained("table_answers", first, blocks, notes, study=study)
+
+
+def _at_points(study: StudyRecords, cell: CellResult, name: str) -> tuple[str, ...]:
+    """A row: the figure of a rule at each number of answers. One that never asks has the same at all."""
+    by_point = {at.answers: at for at in cell.at}
+    entries = []
+    for point in study.points:
+        at = by_point.get(point, by_point.get(0))
+        text = NOTHING if at is None else shown(getattr(at, name), seeds=study.seeds)
+        entries.append(text if at is None or not at.asked_fewer or text == NOTHING else f"{text} {FEWER}")
+    return (cell.query, *entries)
 
 
 def interactions_table(study: StudyRecords) -> Table:
