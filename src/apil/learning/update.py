@@ -77,6 +77,8 @@ class Learner:
         total = torch.zeros(2, len(running))
         for number in range(iteration * updates, (iteration + 1) * updates):
             lessons, some = store.sample(agents.streams.draws("replay", number))
+            if not bool(some.any()):  # nothing was answered yet
+                break
             losses = agents.model.losses(lessons, agents.streams.draws("dropout", number))
             _check_finite(agents, self._named(*losses), iteration)
             self._descend(of_model, losses, [some & running] * 2)
