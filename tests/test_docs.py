@@ -18,6 +18,7 @@ from example_parts import EXAMPLES, imported, names_taken_back
 
 from apil.cli import _parsed, main
 from apil.cli.options import given
+from apil.cli.train import _OWN
 from apil.errors import ApilError
 from apil.files import write_json
 from apil.runs.resolve import resolve
@@ -221,9 +222,8 @@ def _try(words: list[str], folder: Path) -> None:
     typed = _parsed(words)
     if words[0] != "train" or typed.resume is not None:
         return
-    own = ("task", "teacher", "query", "out", "resume", "calibration")
     if typed.task != "r2r":
-        resolve(typed.task, typed.teacher, typed.query, given(typed, words, own), {})
+        resolve(typed.task, typed.teacher, typed.query, given(typed, words, _OWN), {})
     _write_run(folder / typed.out, typed.task)
 
 

@@ -234,6 +234,7 @@ def _settings(query: str, seed: int, **more: Any) -> RunSettings:
 
 def test_a_run_gives_the_same_bits_alone_as_in_a_stack() -> None:
     runs = [_settings("dagger", 0), _settings("random", 1), _settings("apil", 2, answer_budget=90), _settings("bc", 3)]
+    runs.append(_settings("random", 4).changed(threshold=0.0))  # nothing to learn from
     stack = Trainer(runs)
     stack.train()
     for place, run in enumerate(runs):

@@ -160,8 +160,11 @@ def test_a_model_that_remembers_resumes_exactly(
 
 def test_r2r_on_houses_resumes_exactly(tmp_path: Path, houses_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"data": str(houses_data), "width": 16, "heads": 2, "iterations": 10, "log_every": 4, "save_every": 3}
-    found = resolve("r2r", "twodifdetm", "random", {**given, **LEARNS, "replay": 8, "batch": 4, "threshold": 0.4}, {})
-    _stopped_and_whole(found.settings, tmp_path, monkeypatch)
+    given |= {**LEARNS, "replay": 8, "batch": 4}
+    found = resolve("r2r", "twodifdetm", "random", {**given, "threshold": 0.4}, {}).settings
+    _stopped_and_whole(found, tmp_path, monkeypatch)
+    silent = resolve("r2r", "twodifdetm", "never", {**given, "iterations": 2}, {}).settings
+    assert not start_run(silent, tmp_path / "silent", progress=quiet).stopped
 
 
 def _killed_after(seconds: float, config: RunSettings, folder: Path) -> None:
