@@ -75,7 +75,7 @@ def test_with_one_teacher_a_run_of_intrun_serves_behvun(
     )
     threshold = json.loads((out / "calibration.json").read_text())["thresholds"]["behvun"]["threshold"]
     words = ["--query", "behvun", "--threshold", str(threshold), "--iterations", "5", "--log-every", "1"]
-    sys.argv += [*words, "--out", str(tmp_path / "own")]
+    sys.argv += [*words, "--as-printed", "--out", str(tmp_path / "own")]
     main()
     ours = json.loads((tmp_path / "own" / "metrics.jsonl").read_text().splitlines()[-1])
     theirs = next((out / "runs").glob("rand-intrun-*")) / "metrics.jsonl"
