@@ -28,7 +28,7 @@ from apil.errors import ApilError
 from apil.files import read_json
 from apil.query import QUERY_POLICIES, needs_threshold, takes_budget
 from apil.r2r.options import InstructionSizes
-from apil.runs.checkpoint import save_checkpoint
+from apil.runs.checkpoint import files_of, save_checkpoint
 from apil.runs.journal import Prefix
 from apil.settings import ModelSettings, QuerySettings, RunSettings
 from apil.settings.record import arguments_of, described
@@ -549,7 +549,7 @@ def _reseal(run: Path, tensors: dict[str, torch.Tensor], more: dict[str, Any]) -
         iteration=more.get("iteration", old["iteration"]), configs=[settings], state=lambda number: state
     )
     files = {}
-    for name in ("metrics.jsonl", "answers.jsonl", "answers.store"):
+    for name in files_of(settings):
         content = (run / name).read_bytes() if (run / name).exists() else b""
         files[name] = Prefix(len(content), sha256(content).hexdigest())
     path.unlink()
