@@ -17,6 +17,7 @@ from scipy import stats
 
 from apil.errors import ApilError
 from apil.runs.calibration import load_calibration
+from apil.settings.run import LEARNING
 from apil.studies.files import own_plan, read_study_file
 from apil.studies.folder import claim_folder
 from apil.studies.interactions import member_names
@@ -192,7 +193,7 @@ def test_a_plan_is_every_rule_with_every_teacher_and_seed(tmp_path: Path) -> Non
     assert by_rule["intrun"].query.threshold is not None
     assert (by_rule["intrun@0.2"].query.threshold, by_rule["intrun@0.2"].query.budget) == (None, 0.2)
     assert by_rule["clock"].query.options == {"k": 4}
-    assert by_rule["clock"].learner.batch == 16
+    assert by_rule["clock"].learner.batch == LEARNING["batch"]
 
 
 def test_members_that_share_a_name_are_told_apart() -> None:
