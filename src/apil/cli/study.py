@@ -42,7 +42,10 @@ def run(typed: Any, argv: Sequence[str]) -> None:
     words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", "workers"))
     found = study(typed.task, out=typed.out, command=join(words), **given(typed, argv, ("task", "out")))
     for name, records in found.items():
-        for figure, title in (("success_alone", "success alone"), ("query_rate", "share of steps asked, last tenth")):
+        titles = {"success_alone": "success alone", "query_rate": "share of steps asked, last tenth"}
+        if records.points:
+            titles = {"success_alone": f"success alone, {records.points[-1]} answers"}
+        for figure, title in titles.items():
             columns = {
                 teacher: {query: records.cell(teacher, query).figure(figure).mean for query in records.queries}
                 for teacher in records.teachers

@@ -71,8 +71,8 @@ class Step:
     """[runs, episodes] long, or [runs, episodes, n] float: what was executed."""
     live: Tensor
     """[runs, episodes] bool"""
-    notes: Tensor
-    """[runs, episodes, N]: what the query sessions noted, as in `Episodes.notes`."""
+    notes: Tensor | None
+    """[runs, episodes, N]: what the query sessions noted, as in `Episodes.notes`; None where N is 0."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,9 @@ def walk(
     for t in range(horizon):
         live = ~task.done(state)
         seen = task.observe(state)
-        belief = replace(model.belief(seen, t, horizon), live=live)
+        belief = model.belief(seen, t, horizon)
+        if prefix:  # an agent that is measured keeps its budget by the steps that count
+            belief = replace(belief, live=live)
         fired = mind.ask(seen, belief, t) & live
         # An agent that is measured alone asks nobody; it is noted where it would have.
         put = fired if acting != "alone" else torch.zeros_like(fired)
@@ -168,8 +170,9 @@ class _Decides(Protocol):
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         """What came of the questions."""
 
-    def notes(self, like: Tensor) -> Tensor:
-        """[runs, episodes, N] of the step that was just asked about, padded with NaN; `like` [runs, episodes]."""
+    def notes(self, like: Tensor) -> Tensor | None:
+        """[runs, episodes, N] of the step that was just asked about, padded with NaN; `like` [runs, episodes]. None
+        where nothing is noted."""
 
 
 class _Mind(_Decides):
@@ -198,10 +201,13 @@ class _Mind(_Decides):
         for runs, listener in self._listeners:
             listener.hear(take(belief, runs), take(answer, runs), answered[runs])
 
-    def notes(self, like: Tensor) -> Tensor:
+    def notes(self, like: Tensor) -> Tensor | None:
         found = [(runs, session.notes) for runs, session in self._noting]
-        joined = torch.full((*like.shape, max((notes.shape[-1] for _, notes in found), default=0)), torch.nan)
-        for runs, notes in found if joined.shape[-1] else ():
+        width = max((notes.shape[-1] for _, notes in found), default=0)
+        if not width:
+            return None
+        joined = torch.full((*like.shape, width), torch.nan)
+        for runs, notes in found:
             joined[runs, :, : notes.shape[-1]] = notes
         return joined
 
@@ -232,8 +238,8 @@ class _Reader(_Decides):
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         """Nothing hangs on it."""
 
-    def notes(self, like: Tensor) -> Tensor:
-        return like.new_zeros(*like.shape, 0, dtype=torch.float)
+    def notes(self, like: Tensor) -> None:
+        """Nothing is noted."""
 
 
 def _over(flags: Tensor, values: Tensor) -> Tensor:
@@ -273,6 +279,7 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) ->
     features = over_time([s.seen.features for s in steps])
     # Where the observation is the state, it is stacked once.
     same = steps[0].belief.state is steps[0].seen.features
+    noted = [s.notes for s in steps if s.notes is not None]
     return Episodes(
         features=features,
         state=features if same else over_time([s.belief.state for s in steps]),
@@ -291,5 +298,5 @@ def _episodes(steps: Sequence[Step], final_distance: Tensor, success: Tensor) ->
         uncertainty=Uncertainty(
             **{f.name: over_time([getattr(s.belief.uncertainty, f.name) for s in steps]) for f in fields(Uncertainty)}
         ),
-        notes=over_time([s.notes for s in steps]),
+        notes=over_time(noted) if noted else features[..., :0],
     )

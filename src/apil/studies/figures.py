@@ -325,7 +325,7 @@ def _at_points(study: StudyRecords, name: str, title: str) -> Figure | None:
                 _points_line(panel, known, query, style, cell)
         panel.set_xscale("log")
         panel.set_xlim(points[0] * 0.8, points[-1] * 1.25)
-        panel.set_xticks(points, [f"{point:,}" for point in points], rotation=45 if len(points) > 6 else 0)
+        panel.set_xticks(points, [f"{point:,}" for point in points], fontsize=9 if len(points) < 7 else 7.5)
         panel.set_xticks([], minor=True)
         panel.set_ylim(-0.03, 1.03)
     legend(figure, 4, space=0.16)
@@ -443,5 +443,7 @@ PLATES = (
 """All figures, in the order of the report."""
 ANSWER_PLATES = (_plate(draw_answers), _plate(draw_answers_greedy))
 """Figures of a study that compares rules at equal numbers of answers, before all others."""
+OVER_TRAINING = frozenset(f"figure_{name}" for name in ("uncertainty", "query_rate", "query_objective"))
+"""Figures that such a study does not have: its runs ask until their answers are spent, and end apart."""
 LEADING = frozenset(plate.name for plate in (*ANSWER_PLATES, PLATES[0]))
 """Figures that a report begins with."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from apil.files import write_bytes
 from apil.studies.extras import Extras, extras_of
-from apil.studies.figures import ANSWER_PLATES, LEADING, PLATES, Plate, render
+from apil.studies.figures import ANSWER_PLATES, LEADING, OVER_TRAINING, PLATES, Plate, render
 from apil.studies.findings import findings
 from apil.studies.pages import page
 from apil.studies.paper import READINGS
@@ -29,7 +29,9 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
     """
     study = read_study(folder, extras)
     extras = extras or extras_of(study.task)
-    plates = [*(ANSWER_PLATES if study.points else ()), *extras.plates(PLATES)]
+    plates = list(extras.plates(PLATES))
+    if study.points:
+        plates = [*ANSWER_PLATES, *(plate for plate in plates if plate.name not in OVER_TRAINING)]
     tables = [*extras.tables(study), *all_tables(study)]
     figures = _render_all(plates, study, workers)
     contents = {f"{table.name}.md": table.markdown().encode() for table in tables}
