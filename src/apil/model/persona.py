@@ -130,32 +130,36 @@ class SampledModel:
             chosen, weights = self._sampler.sampled(identity, model.sizes.models, t)
         # Some runs at a time, so that what is computed of them stays in the cache; runs do not mix.
         step = max(1, _BLOCK // (episodes * weights.shape[2] * weights.shape[3] * model.sizes.hidden))
-        blocks = [slice(start, start + step) for start in range(0, runs, step)]
+        blocks = [slice(start, start + step) for start in range(0, runs, step)] if runs > step else [None]
         mixed = joined([self._mixture(observation, chosen, weights, t, block) for block in blocks])
         return Belief(
             observation.features, mixed.mean, identity, mixed.uncertainty, horizon - t, mixed.drawn, mixed.of_model
         )
 
     def _mixture(
-        self, observation: Observation, chosen: Tensor | None, weights: Tensor, t: int, block: slice
+        self, observation: Observation, chosen: Tensor | None, weights: Tensor, t: int, block: slice | None
     ) -> Mixture:
-        """The policies of some runs in the states of step `t`, averaged."""
+        """The policies of some runs (all if None) in the states of step `t`, averaged."""
         model = self._model
-        features = observation.features[block]
+
+        def own(tensor: Tensor) -> Tensor:
+            return tensor if block is None else tensor[block]
+
+        features = own(observation.features)
         runs, episodes, size = features.shape
-        masked = features.unsqueeze(2) * self._state_mask[block].unsqueeze(1)
-        of_state = torch.bmm(masked.view(runs, -1, size), self._state_weight[block])
+        masked = features.unsqueeze(2) * own(self._state_mask).unsqueeze(1)
+        of_state = torch.bmm(masked.view(runs, -1, size), own(self._state_weight))
         of_state = of_state.view(runs, episodes, model.sizes.models, 1, -1)
         if self._dense is None:
             assert chosen is not None
-            of_personas = self._hidden_of_chosen(chosen[block], block)
+            of_personas = self._hidden_of_chosen(own(chosen), slice(None) if block is None else block)
         else:
-            of_personas = self._dense[block]
+            of_personas = own(self._dense)
         hidden = torch.relu_(of_state + of_personas)
-        logits = linear(hidden.flatten(1, 3), model.policy["w2"][block], model.policy["b2"][block])
-        seen = Observation(features, observation.valid[block])
-        luck = None if self._luck is None else self._luck[block, t]
-        return model.head.mixture(logits.view(*hidden.shape[:-1], -1), seen, weights[block], luck)
+        logits = linear(hidden.flatten(1, 3), own(model.policy["w2"]), own(model.policy["b2"]))
+        seen = observation if block is None else Observation(features, observation.valid[block])
+        luck = None if self._luck is None else own(self._luck)[:, t]
+        return model.head.mixture(logits.view(*hidden.shape[:-1], -1), seen, own(weights), luck)
 
     def _hidden_of_personas(self) -> Tensor:
         """[runs, 1, N2, K, hidden]: the share of every persona in the hidden layer, bias included."""
