@@ -100,6 +100,12 @@ class Side:
     kept: str | None = None
     """A digest of the code if finished runs may be reused."""
 
+    @property
+    def printed(self) -> tuple[str, ...]:
+        """What makes code that has other defaults learn as the paper prints it."""
+        knows = "as_printed" in (self.root / "src/apil/cli/train.py").read_text()
+        return ("--as-printed",) if knows else ()
+
     def train(self, some: Sequence[Case]) -> None:
         """Trains in one process the cases that are not there yet, each into a folder of its own."""
         open_ones = [one for one in some if not self.has(one)]
@@ -107,7 +113,7 @@ class Side:
             shutil.rmtree(self.runs / one.name, ignore_errors=True)
         if not open_ones:
             return
-        what = [str(self.root), [(str(self.runs / one.name), one.argv) for one in open_ones]]
+        what = [str(self.root), [(str(self.runs / one.name), (*one.argv, *self.printed)) for one in open_ones]]
         plugins = {"APIL_PLUGINS": str(self.root / "examples/minigrid_experts.py")} if some[0].task == "room" else {}
         environment = {
             **os.environ,

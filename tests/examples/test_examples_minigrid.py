@@ -78,4 +78,4 @@ def test_its_study_compares_the_rules(example: ModuleType, tmp_path: Path) -> No
         "dagger", "apil", "random", "entropy", "behvun",
     ]  # fmt: skip
     assert set(found["entries"][0]["answers"]) == {"row-first", "column-first"}
-    assert (out / "room" / "figure_interactions.png").is_file()
+    assert (out / "room" / "figure_success_answers.png").is_file()

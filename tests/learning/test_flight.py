@@ -241,11 +241,13 @@ def test_walks_beside_one_that_fails_stay_in_flight() -> None:
 
 
 def test_closing_delivers_the_answers_that_were_given_and_abandons_the_rest() -> None:
-    given, release = threading.Semaphore(0), threading.Event()
+    given, release, both = threading.Semaphore(0), threading.Event(), threading.Barrier(2)
 
     def one_thinks(answer: Answer, walk: int, t: int) -> Answer:
         if walk == 2:
             release.wait(60)
+        elif t == 0:
+            both.wait(60)
         given.release()
         return answer
 
