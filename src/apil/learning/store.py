@@ -140,7 +140,7 @@ class Store:
         self._settings = settings
 
     def add(self, episodes: Episodes, iteration: int, version: int, executes: Tensor) -> None:
-        """Appends the answers of a batch of episodes; where episodes are drawn, all steps up to the last answer of each.
+        """Appends the answers of a batch of episodes; of episodes that are drawn whole, all steps up to the last.
 
         `version` is the number of gradient steps before them; `executes` [runs] bool: answers are executed.
         """
