@@ -83,9 +83,10 @@ def run(typed: argparse.Namespace) -> None:
     (typed.out / "runs").mkdir(parents=True, exist_ok=True)
     given = {name: json.loads(value) for name, value in (one.split("=", 1) for one in typed.set)}
     for seed, teacher, query in itertools.product(typed.seeds, typed.teachers, typed.queries):
-        file = typed.out / "runs" / f"{teacher}-{query}-{seed}.json"
+        file = typed.out / "runs" / f"{teacher}-{query}{typed.label}-{seed}.json"
         if not file.exists():
-            write_json(file, train(typed.data, teacher, query, seed, typed.marks, given))
+            record = train(typed.data, teacher, query, seed, typed.marks, given)
+            write_json(file, {"label": f"{query}{typed.label}", **record})
 
 
 def report(out: Path) -> None:
@@ -94,7 +95,8 @@ def report(out: Path) -> None:
     cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in runs:
         settings = one["settings"]
-        cells.setdefault((settings["teachers"]["name"], settings["query"]["name"]), []).append(one)
+        label = one.get("label", settings["query"]["name"])
+        cells.setdefault((settings["teachers"]["name"], label), []).append(one)
     found = [cell(teacher, query, own) for (teacher, query), own in sorted(cells.items())]
     write_json(out / "summary.json", {"cells": found})
     (out / "table.md").write_text(table(found))
@@ -178,6 +180,7 @@ def main(argv: Sequence[str]) -> None:
     training.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     training.add_argument("--marks", nargs="+", type=int, default=[60_000, 120_000], help="numbers of answers, rising")
     training.add_argument("--set", nargs="*", default=["budget=0.3"], help="other settings, as name=JSON")
+    training.add_argument("--label", default="", help="of other settings, in the names of files and in the table")
     typed = parser.parse_args(argv)
     if typed.command == "run":
         run(typed)
