@@ -46,12 +46,16 @@ def train(data: str, teacher: str, query: str, seed: int, marks: Sequence[int], 
         before = answers
         trainer.step()
         answers = trainer.answers(0)
-        due = next(mark for mark in marks if answers <= mark)
+        due = next((mark for mark in marks if answers <= mark), None)
+        if due is None:
+            break  # a rule that asks at its own rate has no budget that ends exactly
         # Near a mark it may be the last iteration that stays within it: if not, the next look takes its place.
         if answers + 1.15 * (answers - before) > due:
             start = time.process_time()
             looks[due] = {"answers": answers, "iteration": trainer.iteration} | look(trainer)
             spent += time.process_time() - start
+            reached = {split: looks[due][split]["success_alone"] for split in SPLITS}
+            print(f"{teacher} {query} {seed}: within {due} answers {reached}", flush=True)
         if trainer.iteration % ROUND == 0:
             print(
                 f"{teacher} {query} {seed}: {answers} answers, {time.process_time() - began - spent:.0f} s", flush=True
