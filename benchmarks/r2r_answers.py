@@ -46,12 +46,16 @@ def train(data: str, teacher: str, query: str, seed: int, marks: Sequence[int], 
         before = answers
         trainer.step()
         answers = trainer.answers(0)
-        due = next(mark for mark in marks if answers <= mark)
+        due = next((mark for mark in marks if answers <= mark), None)
+        if due is None:
+            break  # a rule that asks at its own rate has no budget that ends exactly
         # Near a mark it may be the last iteration that stays within it: if not, the next look takes its place.
         if answers + 1.15 * (answers - before) > due:
             start = time.process_time()
             looks[due] = {"answers": answers, "iteration": trainer.iteration} | look(trainer)
             spent += time.process_time() - start
+            reached = {split: looks[due][split]["success_alone"] for split in SPLITS}
+            print(f"{teacher} {query} {seed}: within {due} answers {reached}", flush=True)
         if trainer.iteration % ROUND == 0:
             print(
                 f"{teacher} {query} {seed}: {answers} answers, {time.process_time() - began - spent:.0f} s", flush=True
@@ -83,9 +87,10 @@ def run(typed: argparse.Namespace) -> None:
     (typed.out / "runs").mkdir(parents=True, exist_ok=True)
     given = {name: json.loads(value) for name, value in (one.split("=", 1) for one in typed.set)}
     for seed, teacher, query in itertools.product(typed.seeds, typed.teachers, typed.queries):
-        file = typed.out / "runs" / f"{teacher}-{query}-{seed}.json"
+        file = typed.out / "runs" / f"{teacher}-{query}{typed.label}-{seed}.json"
         if not file.exists():
-            write_json(file, train(typed.data, teacher, query, seed, typed.marks, given))
+            record = train(typed.data, teacher, query, seed, typed.marks, given)
+            write_json(file, {"label": f"{query}{typed.label}", **record})
 
 
 def report(out: Path) -> None:
@@ -94,7 +99,8 @@ def report(out: Path) -> None:
     cells: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in runs:
         settings = one["settings"]
-        cells.setdefault((settings["teachers"]["name"], settings["query"]["name"]), []).append(one)
+        label = one.get("label", settings["query"]["name"])
+        cells.setdefault((settings["teachers"]["name"], label), []).append(one)
     found = [cell(teacher, query, own) for (teacher, query), own in sorted(cells.items())]
     write_json(out / "summary.json", {"cells": found})
     (out / "table.md").write_text(table(found))
@@ -178,6 +184,7 @@ def main(argv: Sequence[str]) -> None:
     training.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     training.add_argument("--marks", nargs="+", type=int, default=[60_000, 120_000], help="numbers of answers, rising")
     training.add_argument("--set", nargs="*", default=["budget=0.3"], help="other settings, as name=JSON")
+    training.add_argument("--label", default="", help="of other settings, in the names of files and in the table")
     typed = parser.parse_args(argv)
     if typed.command == "run":
         run(typed)

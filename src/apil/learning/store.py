@@ -1,7 +1,7 @@
 """The store of answers (D in the paper): the only way from asking to learning, where there is replay.
 
 Every answer is appended once and drawn many times. What is drawn is an answer by itself or, for models that remember
-the steps before, the whole episode that it belongs to.
+the steps before, the episode that it belongs to, up to its last answer.
 """
 
 from __future__ import annotations
@@ -166,13 +166,14 @@ class Store:
             self.shelves[0].add(rows)
 
     def add(self, episodes: Episodes, iteration: int, version: int, executes: Tensor) -> None:
-        """Appends the answers of a batch of episodes, with all steps of these where whole episodes are drawn.
+        """Appends the answers of a batch of episodes; of episodes that are drawn whole, all steps up to the last.
 
         `version` is the number of gradient steps before them; `executes` [runs] bool: answers are executed.
         """
         kept = episodes.answered
         if self._horizon > 1:
-            kept = episodes.live & kept.any(-1, keepdim=True)
+            # What follows the last answer of an episode changes no loss.
+            kept = episodes.live & kept.flip(-1).cummax(-1).values.flip(-1)
         for run, shelf in enumerate(self.shelves):
             episode, step = kept[run].nonzero(as_tuple=True)
             if len(episode):
