@@ -103,8 +103,8 @@ class Side:
     @property
     def printed(self) -> tuple[str, ...]:
         """What makes code that has other defaults learn as the paper prints it."""
-        knows = "as_printed" in (self.root / "src/apil/cli/train.py").read_text()
-        return ("--as-printed",) if knows else ()
+        path = self.root / "src/apil/cli/train.py"
+        return ("--as-printed",) if path.exists() and "as_printed" in path.read_text() else ()
 
     def train(self, some: Sequence[Case]) -> None:
         """Trains in one process the cases that are not there yet, each into a folder of its own."""
