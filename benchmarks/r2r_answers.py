@@ -15,6 +15,7 @@ import itertools
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ COLUMNS = (
     *("teacher", "query", "seeds", "answers", "val_unseen", "the same, drawn", "val_seen"),
     *("extrinsic, training", "alone", "seconds"),
 )
+RECENT = 30
+"""Iterations from which it is guessed how many answers the next one may bring."""
 ROUND = 10
 """Iterations between two lines on the screen."""
 
@@ -40,17 +43,18 @@ def train(data: str, teacher: str, query: str, seed: int, marks: Sequence[int], 
     """The record of one run: its settings, a look for each of `marks`, and its rows of metrics."""
     asked = {"data": data, "seed": seed, "answer_budget": marks[-1], **given}
     settings = resolve("r2r", teacher, query, asked, {}).settings
-    trainer, looks, before, began = Trainer([settings]), {}, 0, time.process_time()
-    spent = 0.0
-    while (answers := trainer.answers(0)) < marks[-1]:
-        before = answers
+    trainer, began, spent = Trainer([settings]), time.process_time(), 0.0
+    looks: dict[int, dict[str, Any]] = {}
+    got: deque[int] = deque(maxlen=RECENT)
+    while (before := trainer.answers(0)) < marks[-1]:
         trainer.step()
         answers = trainer.answers(0)
+        got.append(answers - before)
         due = next((mark for mark in marks if answers <= mark), None)
         if due is None:
             break  # a rule that asks at its own rate has no budget that ends exactly
         # Near a mark it may be the last iteration that stays within it: if not, the next look takes its place.
-        if answers + 1.15 * (answers - before) > due:
+        if answers + 1.2 * max(got) > due:
             start = time.process_time()
             looks[due] = {"answers": answers, "iteration": trainer.iteration} | look(trainer)
             spent += time.process_time() - start
@@ -68,7 +72,7 @@ def train(data: str, teacher: str, query: str, seed: int, marks: Sequence[int], 
         "environment": environment(),
         "seconds": round(time.process_time() - began - spent, 1),
         "iterations": trainer.iteration,
-        "at": [{"mark": mark, **looks[mark]} for mark in marks],
+        "at": [{"mark": mark, **looks[mark]} for mark in marks if mark in looks],
         "last_tenth": {part: sum(row[part] * row["steps"] for row in last) / steps for part in PARTS},
         "metrics": rows,
     }
@@ -113,17 +117,18 @@ def cell(teacher: str, query: str, runs: Sequence[Mapping[str, Any]]) -> dict[st
         return interval([float(pick(one)) for one in runs])
 
     at = []
-    for place, mark in enumerate(look["mark"] for look in runs[0]["at"]):
-        greedy = over(lambda one, k=place: one["at"][k]["val_unseen"]["success_alone"])
+    for mark in sorted({look["mark"] for one in runs for look in one["at"]}):
+        looks = [look for one in runs for look in one["at"] if look["mark"] == mark]
+        greedy = interval([look["val_unseen"]["success_alone"] for look in looks])
         at.append(
             {
                 "answers": mark,
-                "had": [one["at"][place]["answers"] for one in runs],
+                "had": [look["answers"] for look in looks],
                 "success_alone": greedy,
                 "success_greedy": greedy,
-                "success_sampled": over(lambda one, k=place: one["at"][k]["sampled"]["success_alone"]),
-                "val_seen": over(lambda one, k=place: one["at"][k]["val_seen"]["success_alone"]),
-                "extrinsic": over(lambda one, k=place: one["at"][k]["val_unseen"]["extrinsic"]),
+                "success_sampled": interval([look["sampled"]["success_alone"] for look in looks]),
+                "val_seen": interval([look["val_seen"]["success_alone"] for look in looks]),
+                "extrinsic": interval([look["val_unseen"]["extrinsic"] for look in looks]),
             }
         )
     return {
