@@ -26,6 +26,8 @@ class Spending:
     def __init__(self, budgets: Sequence[int | None]) -> None:
         self._budget = torch.tensor([math.inf if budget is None else budget for budget in budgets], dtype=torch.float64)
         self._limited = self._budget.isfinite()
+        self.any = bool(self._limited.any())
+        """Some run has a budget."""
         self._best = torch.full_like(self._budget, math.inf)
         self._waited, self._silent, self._answers = (torch.zeros_like(self._budget) for _ in range(3))
         self.ended = torch.zeros(len(budgets), dtype=torch.bool)
@@ -33,7 +35,7 @@ class Spending:
 
     def left(self, answers: Tensor) -> Tensor | None:
         """[runs] long: how many may still be had after `answers` [runs]; None where no run has a budget."""
-        if not bool(self._limited.any()):
+        if not self.any:
             return None
         # A run that has ended asks nothing, though a silent rule may have left something.
         left = torch.where(self._limited, self._budget - answers, float(2**53))

@@ -58,6 +58,7 @@ class Trainer:
         self.store = self._new_store(rooms) if learner.replay else None
         """The answers so far; None where each is learned from once."""
         self._spending = Spending([config.query.answer_budget for config in configs])
+        self._all_running = [True] * len(configs)
         self._ended: dict[int, dict[str, Tensor]] = {}
         """The weights of runs that have ended, as they were then: what they remember goes on to change."""
         executes = [torch.full((len(g.streams.seeds),), g.part.executes_answer) for g in self.agents.queries]
@@ -102,6 +103,8 @@ class Trainer:
     @property
     def running(self) -> list[bool]:
         """Which runs go on: not those that have had all their answers and learned what they could."""
+        if not self._spending.any:
+            return self._all_running
         return [not ended for ended in self._spending.ended.tolist()]
 
     @property
