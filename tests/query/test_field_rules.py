@@ -112,8 +112,9 @@ def test_variance_is_that_of_the_models_whose_mean_is_the_mean_policy() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
-def test_every_asks_at_each_kth_step(k: int) -> None:
-    episodes, _ = _watched(_agents("every", query_options={"k": k}))
+@pytest.mark.parametrize("name", ["every", "every-k"])
+def test_every_asks_at_each_kth_step(name: str, k: int) -> None:
+    episodes, _ = _watched(_agents(name, query_options={"k": k}))
     due = torch.arange(episodes.live.shape[-1]) % k == 0
     assert torch.equal(episodes.answered, episodes.live & due)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from apil.errors import ApilError
 from apil.registry import Registry
 
 QUERY_POLICIES = Registry("query policy", "apil.query_policies")
@@ -18,6 +19,8 @@ def _gated(default: float | None = None, limit: float | None = None) -> dict[str
 
 _GATED, _SHARE = _gated(), _gated(limit=1.0)
 _APIL = {"takes_budget": True, "settings": ("sigma", "epsilon", "gap")}
+_REVIEW = {"asking": "review"}
+"""Asks about states of an episode after its end."""
 _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("bc", "rules", "behaviour cloning: asks at every step and does what the teacher says", {}),
     ("dagger", "rules", "DAGGER: asks at every step, acts by itself", {}),
@@ -29,8 +32,11 @@ _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("apil", "progress", "asks where it predicts no progress towards the goal (the paper's)", _APIL),
     ("never", "rules", "baseline: never asks, never learns", {}),
     ("random", "rules", "baseline: asks with a fixed probability", _SHARE),
+    ("random-review", "rules", "baseline: asks about states drawn at random from finished episodes", _SHARE | _REVIEW),
+    ("one-an-episode", "chance", "baseline: asks about one random state of each finished episode", _REVIEW),
     ("always", "rules", "baseline: asks at every step (bc by its other name)", {}),
     ("every", "rules", "baseline: asks at every k-th step (option k, 10)", {}),
+    ("every-k", "rules", "baseline: asks at every k-th step (every by its other name)", {}),
     ("least-confidence", "rules", "asks where the likeliest action is unlikely", _SHARE),
     ("margin", "rules", "asks where the two likeliest actions are nearly as likely", _SHARE),
     ("entropy", "rules", "asks where the mean policy has a high entropy", _GATED),
@@ -73,6 +79,21 @@ def default_threshold(query: str) -> float | None:
     """The threshold in force where neither that nor a budget is given; None where one has to be given."""
     found: float | None = QUERY_POLICIES.trait(query, "default_threshold", None)
     return found
+
+
+def asking_of(query: str) -> str | None:
+    """When a query policy that has no choice puts its questions, "review"; None where the settings of a run say."""
+    found: str | None = QUERY_POLICIES.trait(query, "asking", None)
+    return found
+
+
+def check_asking(query: str, asking: str | None) -> None:
+    """Refuses a way of asking that is not that of the query policy."""
+    own = asking_of(query)
+    if own is not None and asking not in (None, own):
+        raise ApilError(
+            f"'{query}' asks in {own}, and asking is '{asking}': leave it out, or use another query policy."
+        )
 
 
 STUDIED = ("bc", "dagger", "intrun", "extrun", "behvun", "modlun", "errpred", "apil", "never", "random")

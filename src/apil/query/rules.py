@@ -74,6 +74,10 @@ def random(setup: QuerySetup) -> Coin:
     return Coin(setup.thresholds if setup.budgets is None else setup.budgets)
 
 
+every_k = every
+random_review = random
+
+
 intrun = scored(lambda belief: belief.uncertainty.intrinsic)
 """INTRUN of the paper: the intrinsic uncertainty, in bits."""
 extrun = scored(lambda belief: belief.uncertainty.extrinsic)

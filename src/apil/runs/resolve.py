@@ -8,7 +8,7 @@ from typing import Any
 
 from apil.errors import ApilError
 from apil.learning.build import require_threshold
-from apil.query import QUERY_POLICIES, needs_threshold, takes_budget
+from apil.query import QUERY_POLICIES, asking_of, check_asking, needs_threshold, takes_budget
 from apil.runs.calibration import Calibration, threshold_of
 from apil.settings import RunSettings
 from apil.settings.record import described, spelled
@@ -43,6 +43,7 @@ def resolve(
     threshold) or is the default: `LEARNING` or, if `as_printed`, the paper's. A task with a model of its own brings its
     own defaults. `shared_by` are the query policies that share these settings; `query` alone if none.
     """
+    check_asking(query, given.get("asking"))
     _refuse_idle([QUERY_POLICIES.check(name) for name in shared_by or (query,)], given)
     settings = {name: value for name, value in given.items() if name in LEAVES and name != "options"}
     typed = {name: value for name, value in given.items() if name not in LEAVES} | dict(given.get("options", {}))
@@ -58,6 +59,8 @@ def resolve(
     open_ones |= {"options": parts.options, **parts.settings}
     if not as_printed:
         open_ones |= _learning(parts.learning, settings)
+    if (asking := asking_of(query)) is not None:
+        open_ones["asking"] = asking
     if settings.get("answer_budget") is not None:
         open_ones["iterations"] = ENDLESS
     if settings.get("threshold") is None and settings.get("budget") is None:

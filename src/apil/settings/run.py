@@ -102,7 +102,7 @@ class QuerySettings:
     """Settings of the rule itself, by name."""
 
     def __post_init__(self) -> None:
-        if self.name in ("random", "errpred") and self.threshold is not None and self.threshold > 1:
+        if self.name in ("random", "random-review", "errpred") and self.threshold is not None and self.threshold > 1:
             raise ApilError(f"threshold is {self.threshold:g}: for {self.name} it is a probability, from 0 to 1.")
         if self.budget is not None and self.threshold is not None:
             raise ApilError("A query policy has a threshold or a budget, not both: leave one out.")

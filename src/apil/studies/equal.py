@@ -86,7 +86,7 @@ def _cells(study: StudyFile, measured: Sequence[Measured]) -> list[dict[str, Any
             entries = [
                 _entry(study, [run for run in runs if run.answers == point], rule.label) for point in study.points(rule)
             ]
-            asking = rule.asking or study.settings.get("asking", "live")
+            asking = rule.asking_of(study.settings.get("asking", "live"))
             named = {"teacher": teacher, "query": rule.label, "rule": rule.query, "asking": asking}
             cells.append({**named, "seeds": study.seeds, "at": entries})
     return cells

@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 
 from apil.errors import ApilError, unknown_name
 from apil.learning.build import check_options, committee_of, require_threshold
-from apil.query import QUERY_POLICIES, needs_threshold, takes_budget
+from apil.query import QUERY_POLICIES, asking_of, check_asking, needs_threshold, takes_budget
 from apil.runs.calibration import Calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings import QuerySettings, RunSettings
@@ -53,6 +53,7 @@ class Rule:
 
     def __post_init__(self) -> None:
         QUERY_POLICIES.check(self.query)
+        check_asking(self.query, self.asking)
         if self.threshold is not None and not needs_threshold(self.query):
             raise ApilError(f"'{self.query}' has no threshold: leave it out.")
         if self.answer_budget is not None and self.query == "never":
@@ -60,6 +61,10 @@ class Rule:
         if not self.label:
             own = self.query if self.budget is None else f"{self.query}@{self.budget:g}"
             object.__setattr__(self, "label", own if self.asking != "review" else f"{own}, review")
+
+    def asking_of(self, shared: str) -> str:
+        """When it puts its questions; `shared` is what the settings of all runs say."""
+        return self.asking or asking_of(self.query) or shared
 
     def how(self, gate: QuerySettings) -> str:
         """Where the gate of a run comes from, in one sentence."""
@@ -210,7 +215,7 @@ def own_plan(study: StudyFile, task: TaskEntry, calibration: Calibration, source
 
 def _gated(base: RunSettings, rule: Rule, calibration: Calibration, study: StudyFile, point: int | None) -> RunSettings:
     answers = point or rule.answer_budget or study.settings.get("answer_budget")
-    changes: dict[str, Any] = {"asking": rule.asking or base.query.asking}
+    changes: dict[str, Any] = {"asking": rule.asking_of(base.query.asking)}
     if answers is not None and "iterations" not in study.settings:
         changes["iterations"] = ENDLESS
     if rule.query == "never":

@@ -10,7 +10,7 @@ from itertools import groupby, product
 from typing import Any
 
 from apil.learning.build import committee_of, require_threshold, stack_shape
-from apil.query import takes_budget
+from apil.query import asking_of, takes_budget
 from apil.settings import RunSettings
 from apil.tasks.options import options_of
 
@@ -67,8 +67,9 @@ def plan(
     gates: dict[str, dict[str, Any]] = {}
     for query in queries:
         kept = budget if takes_budget(query) else None
-        gates[query] = {"threshold": thresholds.get(query) if kept is None else None, "budget": kept}
-        require_threshold(base.task.name, query, **gates[query])
+        gate = {"threshold": thresholds.get(query) if kept is None else None, "budget": kept}
+        require_threshold(base.task.name, query, **gate)
+        gates[query] = {**gate, "asking": asking_of(query) or base.query.asking}
     cells = [
         Cell(base.changed(teacher=teacher, query=query, seed=seed, **gates[query]))
         for teacher, query, seed in product(teachers, queries, range(seeds))
