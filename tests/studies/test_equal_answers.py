@@ -15,11 +15,12 @@ from apil.files import read_json, read_rows
 from apil.learning.trainer import Trainer
 from apil.runs.calibration import load_calibration
 from apil.settings.run import SHARE
-from apil.studies.engine import run_cells, standing
+from apil.studies.engines import run_cells
 from apil.studies.files import own_plan, read_study_file
 from apil.studies.plan import Cell, stacks
 from apil.studies.records import read_study
 from apil.studies.run import study
+from apil.studies.stack import standing
 from apil.studies.statistics import estimate, mean_over_strata
 
 _SMALL = "[settings]\nhidden = 8\nencode = 4\nmodels = 2\nupdates = 2\naverage = 0.9\nlog_every = 5\n"
@@ -166,7 +167,7 @@ def test_a_run_in_a_stack_of_mixed_budgets_is_the_same_alone(mixed: tuple[list[C
         assert _files(tmp_path / cell.folder) == _files(folder / cell.folder)
 
 
-class _PowerError(Exception):
+class _PowerError(BaseException):
     """The power fails."""
 
 

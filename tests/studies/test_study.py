@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import pickle
 import re
 import shutil
+import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +24,11 @@ from apil.learning.build import stack_shape
 from apil.learning.update import DivergenceError
 from apil.runs.folder import load_config
 from apil.settings import RunSettings
-from apil.studies.engine import run_cells, standing, work_of
+from apil.studies.engines import Tally, run_cells
 from apil.studies.folder import claim_folder
 from apil.studies.plan import SAMPLE_SIZES, Cell, plan, stacks
 from apil.studies.records import read_study
+from apil.studies.stack import standing, work_of
 from apil.studies.summary import write_records
 from apil.studies.tables import queries_table
 
@@ -302,7 +305,7 @@ def test_an_error_survives_the_way_out_of_a_worker_process(error: ApilError) -> 
     assert str(back) == str(error)
 
 
-class _PowerError(Exception):
+class _PowerError(BaseException):
     """The power fails."""
 
 
@@ -398,6 +401,52 @@ def test_changed_answers_of_a_study_are_never_dropped_nor_used(tmp_path: Path) -
     with pytest.raises(ApilError, match=r"answers\.jsonl was changed"):
         _go_on(tmp_path)
     assert path.read_bytes() == changed
+
+
+def test_a_run_that_fails_is_listed_with_its_log_and_does_not_stop_the_others(unstopped: Path, tmp_path: Path) -> None:
+    """All are in one stack; two of them cannot go on."""
+    _stopped(tmp_path, after=8)
+    bad = [_MIXED[0], _MIXED[4]]
+    kept = {}
+    for cell in bad:
+        path = tmp_path / "runs" / cell.folder / "answers.jsonl"
+        kept[path] = path.read_bytes()
+        path.write_bytes(kept[path].replace(b'"iteration": 0', b'"iteration": 1', 1))
+    tallies: list[Tally] = []
+    with pytest.raises(ApilError, match="2 of 6 runs failed") as failed:
+        run_cells(_MIXED, tmp_path / "runs", 20, 1, lambda units: None, tally=tallies.append)
+    assert all(cell.folder in str(failed.value) for cell in bad)
+    assert tallies[-1] == Tally(done=4, running=0, failed=2)
+    assert standing(_MIXED, tmp_path / "runs", 20).todo == bad
+    log = tmp_path / "runs" / bad[0].folder / "failed.log"
+    assert "answers.jsonl was changed" in log.read_text()
+    for path, data in kept.items():
+        path.write_bytes(data)
+    _go_on(tmp_path)
+    assert _files(tmp_path) == _files(unstopped)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupt_stops_every_stack_after_a_checkpoint(unstopped: Path, tmp_path: Path, workers: int) -> None:
+    told: list[int] = []
+
+    def progress(units: int) -> None:
+        told.append(units)
+        if len(told) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(_MIXED, tmp_path / "runs", 20, workers, progress, due=_never)
+    now = standing(_MIXED, tmp_path / "runs", 20)
+    assert now.begun
+    assert not now.anew, "what was begun has a checkpoint, though none was due"
+    run_cells(now.todo, tmp_path / "runs", 20, 1, lambda units: None)
+    assert _files(tmp_path) == _files(unstopped)
+
+
+def _never(done: int, since: float, took: float) -> bool:
+    return False
 
 
 def test_other_evaluation_episodes_need_no_training(unstopped: Path, tmp_path: Path) -> None:

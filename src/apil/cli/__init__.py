@@ -61,10 +61,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("apil: Memory is not enough for this: use smaller sizes, or fewer --workers.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        same = "what is finished is kept, and the same command goes on from there."
+        same = "stopped; the same command goes on from what is finished and from the last checkpoints."
         resumed = words[:1] == ["train"] and command is not None
-        on = f"resume with: apil train --resume {command.resume or command.out}" if resumed else same
-        print(f"apil: stopped at once; {on}", file=sys.stderr)
+        on = f"stopped at once; resume with: apil train --resume {command.resume or command.out}" if resumed else same
+        print(f"apil: {on}", file=sys.stderr)
         sys.exit(130)
 
 

@@ -91,7 +91,7 @@ def _train(
 
 def _go_on(record: Record, progress: Progress, agents: Agents | None) -> None:
     config = record.config
-    with _stop_request() as stopped:
+    with stop_request("Stopping after this iteration; once more to stop at once.") as stopped:
         try:
             due: Due = lambda done, since, took: done % config.save_every == 0  # noqa: E731
             train_on([record], due, progress, stopped, agents=agents)
@@ -102,15 +102,15 @@ def _go_on(record: Record, progress: Progress, agents: Agents | None) -> None:
 
 
 @contextmanager
-def _stop_request() -> Iterator[list[int]]:
-    """Ctrl-C (or SIGTERM) asks for a stop after this iteration; a second one stops at once."""
+def stop_request(words: str) -> Iterator[list[int]]:
+    """Ctrl-C (or SIGTERM) adds to the list that is yielded, and says so; a second one stops at once."""
     stopped: list[int] = []
 
     def request(number: int, frame: FrameType | None) -> None:
         if stopped:
             raise KeyboardInterrupt
         stopped.append(number)
-        print("\nStopping after this iteration; once more to stop at once.", file=sys.stderr)
+        print(f"\n{words}", file=sys.stderr)
 
     try:
         before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}

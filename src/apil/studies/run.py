@@ -16,7 +16,7 @@ from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import load_calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings.record import described
-from apil.studies.engine import run_cells, standing, work_of
+from apil.studies.engines import Tally, run_cells
 from apil.studies.equal import write_points, write_pooled
 from apil.studies.files import own_plan, read_study_file
 from apil.studies.folder import claim_folder
@@ -26,6 +26,7 @@ from apil.studies.options import StudyOptions
 from apil.studies.plan import Cell
 from apil.studies.records import StudyRecords, read_study
 from apil.studies.report import build_report
+from apil.studies.stack import standing, work_of
 from apil.studies.summary import write_records
 from apil.tasks import TASKS
 from apil.terminal import progress_bar
@@ -50,6 +51,12 @@ class Reporter:
 
     def advance(self, what: str, units: int) -> None:
         self._bars.advance(self._made[what], units)
+
+    def tally(self, what: str, runs: Tally) -> None:
+        """How many runs are in which state, beside the bar."""
+        words = f"{what}: {runs.done} runs done, {runs.running} running"
+        failed = f", {runs.failed} failed" if runs.failed else ""
+        self._bars.update(self._made[what], description=words + failed)
 
 
 def study(
@@ -196,6 +203,13 @@ def _run(wanted: Sequence[Cell], out: Path, episodes: int, options: StudyOptions
         told.line(text)
     what, total = f"study {cells[0].config.task.name}", max(1, work_of(now.todo))
     told.progress(what, 0, total)
-    run_cells(now.todo, runs, episodes, options.workers, lambda units: told.advance(what, units))
+    run_cells(
+        now.todo,
+        runs,
+        episodes,
+        options.workers,
+        lambda units: told.advance(what, units),
+        tally=lambda runs: told.tally(what, runs),
+    )
     told.progress(what, total, total)
     return list(wanted)

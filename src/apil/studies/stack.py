@@ -1,11 +1,10 @@
-"""Runs a study: stacks over worker processes, a run folder for each cell, then the tables, figures and report."""
+"""One stack of a study: where its runs stand, and training and evaluating them, a run folder for each cell."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -21,14 +20,17 @@ from apil.runs.folder import load_config
 from apil.runs.writer import Due, Record, is_whole, train_on
 from apil.settings import RunSettings
 from apil.studies.kind import StudyKind, kind_of
-from apil.studies.plan import Cell, settings_of, stacks
-from apil.studies.workers import SPAWN, worker_pool
+from apil.studies.plan import Cell, settings_of
 
 Progress = Callable[[int], None]
 """Told how many more units of work are done; a unit is an iteration of a run."""
+Asks = Callable[[], bool]
+"""Whether a stop is asked for."""
 
 FINISHED = "finished.json"
 """Checksums of the records of a run that was trained to its end and evaluated."""
+FAILED = "failed.log"
+"""Why a run failed; there is none once it is finished."""
 _EVALUATION = 250
 """Units of work for evaluating a run, measured against an iteration of training."""
 _WATCHED = 200
@@ -36,7 +38,9 @@ _WATCHED = 200
 
 _SAVE_SECONDS, _SAVE_SHARE = 30.0, 0.02
 
-_queue: Any = None
+
+class StoppedError(Exception):
+    """A stack stopped because it was asked to; each of its runs has a checkpoint."""
 
 
 def work_of(cells: Sequence[Cell]) -> int:
@@ -150,41 +154,18 @@ def save_due(iterations: int, since: float, took: float) -> bool:
     return since > max(_SAVE_SECONDS, took / _SAVE_SHARE)
 
 
-def run_cells(
-    cells: Sequence[Cell], runs: Path, episodes: int, workers: int, progress: Progress, due: Due = save_due
+def run_stack(
+    stack: Sequence[Cell], runs: Path, episodes: int, due: Due, progress: Progress, stop: Asks = lambda: False
 ) -> None:
-    """Trains and evaluates the cells, each in its folder under `runs`; `due` says when a stack saves its runs."""
-    work = [(stack, runs, episodes, due) for stack in stacks(cells, workers)]
-    if workers == 1 or len(work) <= 1:
-        for item in work:
-            _run_stack(*item, progress)
-        return
-    queue = SPAWN.Queue()
-    with worker_pool(workers, _tell, queue) as pool:
-        pending = {pool.submit(_run_stack, *item) for item in work}
-        while pending:
-            finished, pending = wait(pending, timeout=0.2, return_when=FIRST_COMPLETED)
-            while not queue.empty():
-                progress(queue.get())
-            for future in finished:
-                future.result()
+    """One stack: trained, saved, evaluated, each cell in its folder under `runs`.
 
-
-def _tell(queue: Any) -> None:
-    """Where a worker reports the work it has done."""
-    global _queue
-    _queue = queue
-
-
-def _run_stack(
-    stack: Sequence[Cell], runs: Path, episodes: int, due: Due, progress: Progress = lambda units: _queue.put(units)
-) -> None:
-    """One stack: trained, saved, evaluated. The results do not depend on what else is in the stack."""
+    The results do not depend on what else is in the stack. `due` says when it saves its runs.
+    """
     records = [_open(runs / cell.folder, cell.config) for cell in stack]
     try:
         # Usually all stand at the same iteration; those that a kill during a save left behind go on by themselves.
         for _, group in groupby(sorted(records, key=_stands), key=_stands):
-            _finish(list(group), episodes, due, progress)
+            _finish(list(group), episodes, due, progress, stop)
     finally:
         for record in records:
             record.close()
@@ -195,20 +176,23 @@ def _stands(record: Record) -> int:
     return -1 if record.ended else record.done
 
 
-def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progress) -> None:
+def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progress, stop: Asks) -> None:
     kind = kind_of(records[0].config.task.name)
-    trainer = _trained(records, kind, due, progress)
+    trainer = _trained(records, kind, due, progress, stop)
+    if stop():
+        raise StoppedError
     agents = trainer.trained_agents()
     evaluations = kind.evaluate(agents, episodes)
     models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
     for run, record in enumerate(records):
         found = {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]}
         write_json(record.folder / "evaluation.json", found)
+        (record.folder / FAILED).unlink(missing_ok=True)
         write_json(record.folder / FINISHED, {"sha256": _checksums(record.folder)})
     progress(_EVALUATION * len(records))
 
 
-def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Progress) -> Trainer:
+def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Progress, stop: Asks) -> Trainer:
     """The trainer of runs that stand at the same iteration, at their end.
 
     A stack takes as long as its longest run: when half of the runs have ended, the others go on by themselves.
@@ -219,9 +203,11 @@ def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Pro
     before: int | None = 0
     try:
         while True:
-            thin: list[int] = []
-            look = _Look(own_look, thin)
-            trainer = train_on(rest, due, _told(progress, len(rest), before), thin, kept=1, look=look)
+            enough: list[int] = []
+            look = _Look(own_look, stop, enough)
+            trainer = train_on(rest, due, _told(progress, len(rest), before), enough, kept=1, look=look)
+            if not trainer.done and stop():
+                raise StoppedError
             if trainer.done and len(rest) == len(records):
                 return trainer
             # Those that ended in different stacks are evaluated as one.
@@ -233,15 +219,16 @@ def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Pro
 
 @dataclass(frozen=True)
 class _Look:
-    """Looks at a stack after each iteration; asks for a stop when half of its runs have ended."""
+    """Looks at a stack after each iteration; notes in `enough` when half of its runs have ended, or on a stop."""
 
     own: Callable[[Trainer], None]
-    stop: list[int]
+    stop: Asks
+    enough: list[int]
 
     def __call__(self, trainer: Trainer) -> None:
         self.own(trainer)
-        if not trainer.done and 2 * sum(trainer.running) <= len(trainer.running):
-            self.stop.append(trainer.iteration)
+        if not trainer.done and (2 * sum(trainer.running) <= len(trainer.running) or self.stop()):
+            self.enough.append(trainer.iteration)
 
 
 def _told(progress: Progress, runs: int, before: int | None) -> Callable[[int], None]:
