@@ -128,7 +128,11 @@ def test_parts_of_a_dict_come_back_from_the_features() -> None:
 @pytest.mark.parametrize(
     ("space", "shown", "told"),
     [
-        (spaces.Box(0.0, 1.0, (2,), np.float32), np.array([0.5, 3.0], np.float32), r"\[0.5 3. \] .*not in its space"),
+        (
+            spaces.Box(0.0, 1.0, (2,), np.float32),
+            np.array([0.5, np.inf], np.float32),
+            r"\[0.5 inf\] .*not in its space",
+        ),
         (spaces.Box(0.0, 1.0, (2,), np.float32), np.array([0.5], np.float32), r"shape \(1,\)"),
         (spaces.Box(-np.inf, np.inf, (1,), np.float32), np.array([np.nan], np.float32), "nan"),
         (spaces.Discrete(3), np.int64(3), "not in its space Discrete"),

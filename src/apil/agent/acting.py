@@ -102,7 +102,8 @@ class Agent:
         Args:
             observation: as the environment gives it, or as its vector environment does; for GRID, MAZE and other tasks
                 of plain features [F] or [n, F], or an `apil.types.Observation`.
-            valid: [A] or [n, A], true for the actions that can be taken; None for all.
+            valid: [A] or [n, A], true for the actions that can be taken; None for all, which is an error where the
+                environment of the training had a mask (`valid_actions` or info['action_mask']).
             step: of the episode, for query policies that look at the time left; it starts over after T steps.
             sample: draws the models and the action, as training does; otherwise the likeliest action, or the mean.
             seed: of what is drawn, the query action of APIL included; the number of this call if not given, so that
@@ -156,7 +157,7 @@ class Agent:
 
     def features(self, observation: Any) -> Any:
         """[F] or [n, F] float32: what the networks are given, and what an exported policy takes."""
-        seen, alone = self._senses.observe(observation, None)
+        seen, alone = self._senses.observe(observation, np.ones(self._senses.actions.count, bool))
         return seen.features[0, 0].numpy() if alone else seen.features[0].numpy()
 
     def save(self, folder: str | Path) -> None:

@@ -35,7 +35,7 @@ class Senses:
         self.actions = Actions(space_from_json(spec.action_space), spec.task)
         space = spec.observation_space
         self.layout = None if space is None else Layout(space_from_json(space), spec.task)
-        self._task, self._features = spec.task, spec.features
+        self._task, self._features, self._masked = spec.task, spec.features, spec.masked
         if self.layout is not None and self.layout.size != spec.features:
             raise ApilError(
                 f"The description of the agent of '{spec.task}' has {spec.features} features and a space of "
@@ -70,6 +70,11 @@ class Senses:
         """[1, n, A]"""
         actions = self.actions.count
         if valid is None:
+            if self._masked:
+                raise ApilError(
+                    f"The agent of '{self._task}' was trained with a mask of valid actions: give valid (predict: "
+                    f"action_masks), {actions} truth values for each observation; all of them true where all are valid."
+                )
             return torch.ones(1, count, actions, dtype=torch.bool)
         flags = np.asarray(valid)
         if flags.shape not in ((actions,), (count, actions)) or not flags.any(-1).all():

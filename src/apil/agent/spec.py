@@ -43,6 +43,8 @@ class AgentSpec:
     """None where an observation is the F features themselves."""
     encoder: Literal["none", "learned", "own"] = "none"
     """What turns features into the state: nothing, apil's encoder, or a module that only its owner has."""
+    masked: bool = False
+    """Its environment says which actions are valid (a mask), so that acting without one is an error."""
     own: _Json | None = None
     """What a task with a model of its own needs to build it again; None for a model of apil."""
     sha256: Text | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +61,8 @@ def replay(command: Replay) -> None:
     from apil.runs.movies import frames, save_movie
 
     _, agents = load_run(command.run)
-    shown = frames(agents, command.episodes, command.first)
+    with closing(agents):
+        shown = frames(agents, command.episodes, command.first)
     if command.out is not None:
         save_movie(shown, command.out)
         wrote(command.out)
@@ -77,7 +79,7 @@ def export(command: Export) -> None:
 
     config, agents = load_run(command.run)
     about = {"task": config.task.name, "teacher": config.teachers.name, "query": config.query.name, "seed": config.seed}
-    with counted("exporting", command.episodes) as progress:
+    with closing(agents), counted("exporting", command.episodes) as progress:
         folder = export_episodes(agents, command.out, command.episodes, about=about, progress=progress)
     wrote(folder, f"teach with it: apil.teachers.load_demonstrations({command.out!r})")
 

@@ -197,10 +197,11 @@ class Trainer:
             self._log.note(question.iteration, question.t, question.put, answer)
 
     def close(self) -> None:
-        """Abandons walks in flight; what was answered is kept."""
+        """Abandons walks in flight, whose answers are kept, and closes the environments."""
         if self._flight is not None:
             self._flight.close()
             self._flight = None
+        self.agents.close()
 
     def _learn(self, episodes: Episodes) -> dict[str, Tensor]:
         if self.store is None:

@@ -20,7 +20,7 @@ from apil.learning.group import Group, Groups, Places, take
 from apil.model.protocol import Model
 from apil.query.protocol import Listener, Noting, QueryPolicy, QuerySession
 from apil.rng import Streams, race
-from apil.tasks.protocol import Task
+from apil.tasks.protocol import KeepsEnvironments, Task
 from apil.teachers.protocol import Teacher
 from apil.types import Answer, Belief, Episodes, Observation, Reference, Uncertainty
 
@@ -40,6 +40,11 @@ class Agents:
     guard: Guard
     names: Sequence[str]
     """Of the runs, for messages."""
+
+    def close(self) -> None:
+        """Closes the environments of a task that keeps some; the next walk opens new ones."""
+        if isinstance(self.task, KeepsEnvironments):
+            self.task.close()
 
 
 @dataclass(frozen=True)

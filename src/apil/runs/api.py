@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -57,7 +58,8 @@ class Trained:
 
         If `greedy`, only `success_alone` is of sampled actions.
         """
-        return evaluate(self.agents, episodes, greedy=greedy)[0]
+        with closing(self.agents):
+            return evaluate(self.agents, episodes, greedy=greedy)[0]
 
 
 def train(

@@ -23,6 +23,8 @@ class Spaced(Protocol):
 
     observation_space: Any
     action_space: Any
+    masked: bool
+    """Whether the environments say which actions are valid."""
 
 
 def describe_agent(agents: Agents, run: int, config: RunSettings) -> AgentSpec:
@@ -42,6 +44,7 @@ def describe_agent(agents: Agents, run: int, config: RunSettings) -> AgentSpec:
         features=task.state_size,
         observation_space=observations,
         encoder=_encoder(model),
+        masked=isinstance(task, Spaced) and task.masked,
         model=config.model,
         own=own if part is None else part.describe(task, model),
         query=config.query,

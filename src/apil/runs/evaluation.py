@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,8 +58,9 @@ class PlainEvaluation:
         wanted = PlainArguments(**given)
         episodes = wanted.episodes
         settings, agents = load_run(folder)
-        found = evaluate(agents, episodes, lambda done: progress(done, PASSES * episodes), greedy=wanted.greedy)[0]
-        model = teacher_models(agents, min(200, episodes))[0]
+        with closing(agents):
+            found = evaluate(agents, episodes, lambda done: progress(done, PASSES * episodes), greedy=wanted.greedy)[0]
+            model = teacher_models(agents, min(200, episodes))[0]
         done = load_checkpoint(folder, settings)
         result = {"iteration": done.iteration if done else 0, "greedy": wanted.greedy, **found}
         title = f"{settings.task.name}, taught by {settings.teachers.name}, query policy {settings.query.name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -181,9 +182,9 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
     trainer = _trained(records, kind, due, progress, stop)
     if stop():
         raise StoppedError
-    agents = trainer.trained_agents()
-    evaluations = kind.evaluate(agents, episodes)
-    models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
+    with closing(trainer.trained_agents()) as agents:
+        evaluations = kind.evaluate(agents, episodes)
+        models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
     for run, record in enumerate(records):
         found = {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]}
         write_json(record.folder / "evaluation.json", found)

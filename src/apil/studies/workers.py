@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
+import pickle
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
-from apil.errors import ApilError
+from apil.errors import ApilError, in_one_line
+from apil.processes import become_worker
 
+T = TypeVar("T")
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -23,7 +23,7 @@ def worker_pool(workers: int, setup: Callable[..., None] | None = None, *given: 
 
     Where that one is interrupted or fails they end at once: another study may go on with the same folders.
     """
-    with ProcessPoolExecutor(workers, SPAWN, initializer=_start, initargs=(setup, given)) as pool:
+    with _Pool(workers, SPAWN, initializer=_start, initargs=(setup, given)) as pool:
         try:
             yield pool
         except BaseException as error:
@@ -39,16 +39,30 @@ def worker_pool(workers: int, setup: Callable[..., None] | None = None, *given: 
 
 
 def _start(setup: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
-    """Sets a worker up; Ctrl-C is for the process that started it, which then ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    Thread(target=_end_with_parent, daemon=True).start()
+    """Sets a worker up; on Ctrl-C the process that started it ends its workers."""
+    become_worker()
     if setup is not None:
         setup(*given)
 
 
-def _end_with_parent() -> None:
-    """A worker whose study was killed ends too."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+class _Pool(ProcessPoolExecutor):
+    """Errors of its workers reach the caller, also those that cannot be pickled, which would break the pool."""
+
+    def submit(self, work: Callable[..., T], /, *given: Any, **named: Any) -> Future[T]:
+        return super().submit(_sent, work, *given, **named)
+
+
+def _sent(work: Callable[..., T], /, *given: Any, **named: Any) -> T:
+    try:
+        return work(*given, **named)
+    except Exception as error:
+        if _travels(error):
+            raise
+        raise RuntimeError(f"{in_one_line(error)} (an error that cannot be pickled)") from error
+
+
+def _travels(error: Exception) -> bool:
+    try:
+        return type(pickle.loads(pickle.dumps(error))) is type(error)
+    except Exception:  # whatever the pickling of an error of other people's raises
+        return False

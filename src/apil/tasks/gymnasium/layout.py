@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,9 @@ Structured = Tensor | dict[str, Tensor]
 _WIDE = 1e3
 """A bound beyond this says nothing about where values lie, and counts as none."""
 _ROUNDING = 1e-4
-"""By how much a scaled value may leave its bounds: float32 of a float64 bound."""
+"""By how much a code of 0 and 1 may differ from it."""
+_BEYOND = 2.0
+"""The largest scaled value of a bounded number: half the width of its Box beyond a bound."""
 _LARGEST = float(np.log1p(np.finfo(np.float32).max))
 
 Convert = Callable[[Any], NDArray[np.float32]]
@@ -40,7 +43,7 @@ class Field:
     convert: Convert
     """[n, *space.shape] -> [n, length] features."""
     limit: NDArray[np.float32]
-    """[length]: no feature of an observation that fits the space is larger than this, up to its sign."""
+    """[length]: no feature of an observation that can be used is larger than this, up to its sign."""
 
     @property
     def size(self) -> int:
@@ -59,6 +62,9 @@ class Layout:
 
     Bounded numbers are scaled to -1 to 1, unbounded ones become sign(x) log(1 + |x|), a choice of N its one-hot code,
     and the bytes of an image lie between 0 and 1.
+
+    Many environments leave their own bounds now and then (LunarLander's angle, any velocity), which is no reason to
+    stop. A number outside its Box is scaled like the others, and clipped where it is more than half a width outside.
     """
 
     def __init__(self, space: spaces.Space[Any], owner: str) -> None:
@@ -74,6 +80,7 @@ class Layout:
         if not self.size:
             raise ApilError(f"The observation space {space} of the environment '{owner}' is empty: nothing to see.")
         self._limit = np.concatenate([field.limit for field in fields])
+        self._warned = False
 
     def features(self, batch: Any) -> NDArray[np.float32]:
         """[n, F] from a batch of observations as a vector environment gives it."""
@@ -81,11 +88,24 @@ class Layout:
         rows = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         # One comparison finds what is too large, infinite or NaN; counting costs less than all().
         if np.count_nonzero(np.abs(rows) <= self._limit) != rows.size:
-            place, feature = np.argwhere(~(np.abs(rows) <= self._limit))[0]
+            self._clip(rows, batch)
+        return rows
+
+    def _clip(self, rows: NDArray[np.float32], batch: Any) -> None:
+        """Brings numbers far outside their Box back in, in place; refuses what cannot be an observation."""
+        for place, feature in np.argwhere(~(np.abs(rows) <= self._limit)):
             field = next(field for field in self.fields if field.start <= feature < field.start + field.size)
             value = np.asarray(_at(batch, field.name))[place]
-            raise misfit(self._owner, value, field.space, field.name)
-        return rows
+            if field.stored != "floats" or not np.isfinite(rows[place, feature]):
+                raise misfit(self._owner, value, field.space, field.name)
+            rows[place, feature] = np.copysign(self._limit[feature], rows[place, feature])
+            if not self._warned:
+                self._warned = True
+                print(
+                    f"apil: warning: The environment '{self._owner}' gave the observation {_shown(value, field.name)}, "
+                    f"far outside its space {field.space}: such numbers are clipped. Correct its observation_space.",
+                    file=sys.stderr,
+                )
 
     def read(self, observation: Any) -> tuple[NDArray[np.float32], bool]:
         """[n, F] from a batch of observations or [1, F] from one alone, and whether it was one alone."""
@@ -121,14 +141,37 @@ class Layout:
 
 
 def misfit(owner: str, value: Any, space: spaces.Space[Any], name: str = "") -> ApilError:
-    array = np.asarray(value)
-    numbers = " ".join(np.array2string(array, threshold=8, edgeitems=3, precision=4).split())
-    told = f"{numbers} ({array.dtype}, shape {array.shape})"
-    key = f" under '{name}'" if name else ""
     return ApilError(
-        f"The environment '{owner}' gave the observation {told}{key}, which is not in its space {space}: mend the "
-        "environment or its observation_space."
+        f"The environment '{owner}' gave the observation {_shown(value, name)}, which is not in its space {space}: "
+        "correct the environment or its observation_space."
     )
+
+
+def _shown(value: Any, name: str) -> str:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        array = np.asarray(repr(value)[:80])
+    numbers = " ".join(np.array2string(array, threshold=8, edgeitems=3, precision=4).split())
+    key = f" under '{name}'" if name else ""
+    return f"{numbers} ({array.dtype}, shape {array.shape}){key}"
+
+
+def fits(observation: Any, space: spaces.Space[Any]) -> bool:
+    """Whether an observation has the form of a space: its keys, shapes and types, and no value that has no feature.
+
+    Numbers may be outside their Box.
+    """
+    if isinstance(space, spaces.Dict):
+        same = isinstance(observation, Mapping) and observation.keys() == space.spaces.keys()
+        return same and all(fits(observation[name], part) for name, part in space.items())
+    try:
+        if not isinstance(space, spaces.Box):
+            return space.contains(observation)
+        array = np.asarray(observation, None if isinstance(observation, np.ndarray) else space.dtype)
+    except (TypeError, ValueError, OverflowError):  # spaces compare with whatever they are given
+        return False
+    return array.shape == space.shape and np.can_cast(array.dtype, space.dtype)
 
 
 def element(batch: Any, space: spaces.Space[Any], place: int) -> Any:
@@ -204,7 +247,7 @@ def _scaled(space: spaces.Box) -> tuple[Convert, NDArray[np.float32]]:
         rows *= factor
         return rows if everywhere else np.where(bounded, rows, np.copysign(np.log1p(np.abs(rows)), rows))
 
-    return convert, np.where(bounded, 1 + _ROUNDING, _LARGEST).astype(np.float32)
+    return convert, np.where(bounded, _BEYOND, _LARGEST).astype(np.float32)
 
 
 def _one_hot(counts: NDArray[Any], first: NDArray[Any]) -> Convert:

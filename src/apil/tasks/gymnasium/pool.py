@@ -8,20 +8,17 @@ from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 from torch import Tensor
 
 from apil.errors import ApilError
 from apil.tasks.gymnasium.actions import Actions
-from apil.tasks.gymnasium.episode import Episode
+from apil.tasks.gymnasium.episode import Episode, Frame
+from apil.tasks.gymnasium.in_processes import InProcesses
 from apil.tasks.gymnasium.layout import element
 
 Vectorise = Literal["sync", "async"]
-Frame = NDArray[np.uint8] | str | None
-"""A picture of an environment, or its text; None where it shows nothing."""
-_SHOWN = ("ansi", "rgb_array")
 
 
 class InTurn:
@@ -76,53 +73,15 @@ class InTurn:
         return self._envs[place]
 
     def frame(self, place: int) -> Frame:
-        env = self._envs[place]
-        return _shown(env.render()) if env.render_mode in _SHOWN else None
+        return self._envs[place].frame()
 
     def close(self) -> None:
+        self.clock += 1
         for env in self._envs:
             env.close()
 
 
-class InProcesses:
-    """The same with each in a process of its own, by `gymnasium.vector.AsyncVectorEnv`."""
-
-    clock = 0
-
-    def __init__(self, make: Callable[[], Episode], count: int) -> None:
-        # The episodes never report an end, so none would be reset; DISABLED says so.
-        self._vector: AsyncVectorEnv[Any, Any] = AsyncVectorEnv(
-            [make] * count, copy=False, autoreset_mode=AutoresetMode.DISABLED
-        )
-
-    def reset(self, seeds: list[int]) -> None:
-        self.clock += 1
-        self.seen, self.records = self._vector.reset(seed=list(seeds))[0]
-
-    def step(self, actions: Any) -> None:
-        self.clock += 1
-        self.seen, self.records = self._vector.step(actions)[0]
-
-    def environment(self, place: int) -> Episode:
-        raise ApilError(
-            "An environment of an asynchronous task lives in another process and cannot be looked at: use "
-            "vectorise='sync', or a teacher that needs the observation alone."
-        )
-
-    def frame(self, place: int) -> Frame:
-        frames = self._vector.render() if self._vector.render_mode in _SHOWN else None
-        return None if frames is None else _shown(frames[place])
-
-    def close(self) -> None:
-        if not self._vector.closed:
-            self._vector.close()
-
-
 Pool = InTurn | InProcesses
-
-
-def _shown(frame: Any) -> Frame:
-    return frame if isinstance(frame, str) else np.asarray(frame, dtype=np.uint8)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -19,8 +19,9 @@ from apil.rng import Draws
 from apil.tasks.gymnasium.actions import Actions
 from apil.tasks.gymnasium.encoders import Encoder, state_encoder
 from apil.tasks.gymnasium.episode import DISTANCE, DONE, VALID, Derived, Distance, Episode, ValidActions, derived
+from apil.tasks.gymnasium.in_processes import InProcesses
 from apil.tasks.gymnasium.layout import Layout
-from apil.tasks.gymnasium.pool import InProcesses, InTurn, Pool, PoolSituations, Vectorise
+from apil.tasks.gymnasium.pool import InTurn, Pool, PoolSituations, Vectorise
 from apil.types import Observation, Picture, Reference
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
@@ -56,6 +57,8 @@ class GymnasiumTask:
     encoder: Callable[[], nn.Module] | None
     layout: Layout
     converter: Actions
+    masked: bool
+    """The environments say which actions are valid."""
     make: Callable[[], Episode]
     pool: type[InTurn | InProcesses]
 
@@ -193,10 +196,11 @@ def from_gymnasium(
     ):
         if not good:
             raise ApilError(f"{what} is {value!r:.60}: {remedy}.")
-    with closing(_made(make_env)) as probe:
+    with _probe(make_env) as probe:
         name = name or (probe.spec.id if probe.spec is not None else type(probe.unwrapped).__name__)
         actions, layout = Actions(probe.action_space, name), Layout(probe.observation_space, name)
         horizon = horizon or (probe.spec.max_episode_steps if probe.spec is not None else None)
+        masked = actions.box is None and (valid_actions is not None or _has_mask(probe))
     if horizon is None:
         raise ApilError(f"The environment '{name}' has no time limit: give horizon, the steps of the longest episode.")
     word = "action" if actions.box is None else "number"
@@ -214,7 +218,8 @@ def from_gymnasium(
         encoder=state_encoder(copy.deepcopy(encoder) if isinstance(encoder, nn.Module) else encoder, layout),
         layout=layout,
         converter=actions,
-        make=lambda: Episode(make_env(), name, measure, valid_actions, discrete),
+        masked=masked,
+        make=lambda: Episode(_made(make_env), name, measure, valid_actions, discrete),
         pool=InTurn if vectorise == "sync" else InProcesses,
     )
 
@@ -237,6 +242,24 @@ def _by_id(name: str) -> MakeEnv:
         raise ApilError(f"Gymnasium has no environment '{name[:60]}': {str(error).splitlines()[0]}") from error
     mode = next((mode for mode in ("ansi", "rgb_array") if mode in modes), None)
     return partial(gymnasium.make, name, render_mode=mode)
+
+
+@contextmanager
+def _probe(make_env: MakeEnv) -> Iterator[gymnasium.Env[Any, Any]]:
+    """An environment to read the spaces from."""
+    env = _made(make_env)
+    try:
+        yield env
+    finally:
+        with suppress(Exception):  # those that are trained in tell
+            env.close()
+
+
+def _has_mask(env: gymnasium.Env[Any, Any]) -> bool:
+    try:
+        return "action_mask" in env.reset(seed=0)[1]
+    except Exception:  # the first reset of an episode says what is wrong, and where
+        return False
 
 
 def _made(make_env: MakeEnv) -> gymnasium.Env[Any, Any]:
