@@ -67,6 +67,9 @@ class Observation:
     """[runs, episodes, F] float: the state itself where it is a vector, else what the model's state encoder reads."""
     valid: Tensor
     """[runs, episodes, A] bool: actions that can be taken here, at least one; all where actions are continuous."""
+    place: Tensor | None = None
+    """[runs, episodes] long: the numbers of the states, where the task numbers them (`apil.tasks.protocol.Numbered`).
+    """
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,15 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.types import Uncertainty
 
-__all__ = ["Uncertainty", "decompose", "decompose_variance", "split_by_model", "split_entropy", "split_variance"]
+__all__ = [
+    "Uncertainty",
+    "decompose",
+    "decompose_variance",
+    "entropy",
+    "split_by_model",
+    "split_entropy",
+    "split_variance",
+]
 
 
 def decompose(probs: Tensor, weights: Tensor | None = None) -> Uncertainty:
@@ -48,17 +56,22 @@ def split_entropy(probs: Tensor, weights: Tensor, *, models: int, samples: int) 
 
     `samples` must come after `models`; `weights` has the shape of `probs` without its last axis.
     """
-    return split_by_model(probs, weights, models=models, samples=samples)[1:]
+    return split_by_model(probs, entropy(probs), weights, models=models, samples=samples)[1:]
 
 
-def split_by_model(probs: Tensor, weights: Tensor, *, models: int, samples: int) -> tuple[Tensor, Tensor, Uncertainty]:
-    """`split_entropy` that first tells the mean policy of each model, with the `models` axis where it is."""
+def split_by_model(
+    probs: Tensor, entropies: Tensor, weights: Tensor, *, models: int, samples: int
+) -> tuple[Tensor, Tensor, Uncertainty]:
+    """`split_entropy` that first returns the mean policy of each model, with the `models` axis where it is.
+
+    `entropies` are those of `probs`, of the shape of `weights`.
+    """
     assert 0 <= models < samples < probs.dim() - 1
     of_model = (probs * weights.unsqueeze(-1)).sum(samples)
     mean = of_model.mean(models)
-    intrinsic = (_entropy(probs) * weights).sum(samples).mean(models)
-    behavioral = _entropy(of_model).mean(models)
-    total = _entropy(mean)
+    intrinsic = (entropies * weights).sum(samples).mean(models)
+    behavioral = entropy(of_model).mean(models)
+    total = entropy(mean)
     # One tensor for the five parts: fewer operations on small tensors.
     parts = torch.stack([total, behavioral, intrinsic, behavioral - intrinsic, total - behavioral])
     parts = parts.mul_(1.0 / math.log(2.0)).clamp_min_(0.0)
@@ -99,10 +112,10 @@ def split_variance(
     return of_model.mean(models), Uncertainty(behavioral + model, behavioral, intrinsic, extrinsic, model)
 
 
-def _entropy(probs: Tensor) -> Tensor:
+def entropy(probs: Tensor) -> Tensor:
     """Shannon entropy of the last axis in nats, with 0 log 0 = 0."""
-    entropy: Tensor = torch.special.entr(probs).sum(-1)
-    return entropy
+    found: Tensor = torch.special.entr(probs).sum(-1)
+    return found
 
 
 def _check(tensor: Tensor, name: str, shape: str) -> None:

@@ -49,7 +49,7 @@ def test_moments_and_draws_are_those_of_the_mixture() -> None:
     luck = head.luck(Streams([3]).draws("x", 0), count, 1)
     assert luck is not None
     outputs = _outputs(means, deviations).expand(1, count, 2, 2, 4)
-    mixed = head.mixture(outputs, _observation(1, count), weights.expand(1, count, 2, 2), luck[:, 0])
+    mixed = head.mixture(head.parts(outputs, _observation(1, count).valid), weights.expand(1, count, 2, 2), luck[:, 0])
     # The definition, drawn by torch.
     generator = torch.Generator().manual_seed(0)
     model = torch.randint(2, (count,), generator=generator)
@@ -82,7 +82,7 @@ def test_the_parts_are_those_of_decompose_variance() -> None:
     outputs = torch.randn(2, 3, 5, 4, 4, generator=torch.Generator().manual_seed(1))
     weights = torch.rand(2, 3, 5, 4, generator=torch.Generator().manual_seed(2))
     weights = weights / weights.sum(-1, keepdim=True)
-    mixed = head.mixture(outputs, _observation(2, 3), weights, None)
+    mixed = head.mixture(head.parts(outputs, _observation(2, 3).valid), weights, None)
     policies = head.policies(outputs.flatten(2, 3), _observation(2, 3)).view(2, 3, 5, 4, 4)
     means, variances = policies[..., :2], policies[..., 2:].square()
     parts = decompose_variance(

@@ -39,6 +39,24 @@ def _states(count: int, repeat: int = 1) -> Observation:
     return Observation(features.repeat(1, repeat, 1), valid.repeat(1, repeat, 1))
 
 
+@pytest.mark.parametrize("teachers", [1, 2])
+@pytest.mark.parametrize("samples", [0, 3])
+def test_numbered_states_are_believed_as_others_are(teachers: int, samples: int) -> None:
+    """Believed once for all episodes that come by, whatever the number of runs."""
+    states, place = _states(4), torch.tensor([[3, 0, 0, 2, 3, 1, 1]])
+    seen = Observation(states.features[:, place[0]], states.valid[:, place[0]], place)
+    plain, numbered = (_model(teachers, samples, dropout=0.2) for _ in range(2))
+    numbered.states = states
+    for t in range(2):
+        expected, found = _belief(plain, seen, t, 2), _belief(numbered, seen, t, 2)
+        assert torch.equal(found.state, expected.state)
+        for name in ("mean", "identity", "of_model"):
+            assert torch.allclose(getattr(found, name), getattr(expected, name), atol=1e-6), name
+        for name in ("total", "behavioral", "intrinsic", "extrinsic", "model"):
+            one, two = (getattr(belief.uncertainty, name) for belief in (found, expected))
+            assert torch.allclose(one, two, atol=1e-5), name
+
+
 def _belief(model: PersonaModel, seen: Observation, t: int = 0, horizon: int = 1, iteration: int = 0) -> Belief:
     draws = Streams([3]).draws("model", iteration), Streams([3]).draws("identity", iteration)
     return model.begin(*draws, seen.features.shape[1], horizon).belief(seen, t, horizon)

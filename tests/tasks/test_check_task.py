@@ -15,6 +15,7 @@ import apil
 from apil.errors import ApilError
 from apil.rng import Draws
 from apil.tasks import TASKS
+from apil.tasks.grid import Grid
 from apil.tasks.maze import Maze, MazeState
 from apil.types import Observation, Reference
 
@@ -161,3 +162,27 @@ def test_a_task_that_writes_into_what_it_showed_is_found() -> None:
 
     with pytest.raises(ApilError, match="changes what was observed before it"):
         apil.check_task(Reuses())
+
+
+def _moved(seen: Observation, by: int) -> Observation:
+    assert seen.place is not None
+    return replace(seen, place=seen.place + by)
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("observe", _seen(lambda o: replace(o, place=None)), r"observe: place is NoneType, expected a tensor \[2, 6\]"),
+        ("observe", _seen(lambda o: _moved(o, 1)), "not what states\\(\\) has at its place"),
+        ("observe", _seen(lambda o: _moved(o, 25)), "place at step 0 is outside of 0 to n - 1"),
+        ("states", lambda sound: None, "states returned something else than an Observation"),
+    ],
+)
+def test_faults_of_a_task_that_numbers_its_states_are_named(
+    method: str, change: Callable[..., Any], message: str
+) -> None:
+    task: Any = Grid()
+    sound = getattr(task, method)
+    setattr(task, method, lambda *given: change(sound, *given))
+    with pytest.raises(ApilError, match=message):
+        apil.check_task(task)

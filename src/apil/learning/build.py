@@ -27,7 +27,7 @@ from apil.settings import QuerySettings, RunSettings
 from apil.settings.record import arguments_of, described
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
-from apil.tasks.protocol import Task
+from apil.tasks.protocol import Numbered, Task
 from apil.teachers.committee import teacher
 from apil.teachers.protocol import Teacher
 
@@ -172,6 +172,7 @@ def _model(streams: Streams, task: Task[Any], configs: Sequence[RunSettings], te
             teachers=teachers,
             samples=[settings.model.drawn for settings in configs],
             sizes=configs[0].model,
+            states=task.states() if isinstance(task, Numbered) else None,
         ),
     )
 

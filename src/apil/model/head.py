@@ -12,9 +12,12 @@ from torch.nn.functional import softplus
 
 from apil.rng import Draws
 from apil.types import ActionBox, Observation, Uncertainty
-from apil.uncertainty import split_by_model, split_variance
+from apil.uncertainty import entropy, split_by_model, split_variance
 
 PARTS = tuple(field.name for field in fields(Uncertainty))
+
+Parts = tuple[Tensor, Tensor]
+"""What a mixture is made of, two numbers or vectors for each policy: [runs, episodes, N2, J, ...]."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,14 @@ class Categorical:
         """None: the loop draws the action."""
         return None
 
-    def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
-        """From `outputs` [runs, episodes, N2, J, outputs], which it writes over, with `weights` [runs, episodes, N2, J]
-        and the luck of the step [runs, episodes, ...]; in bits."""
-        outputs.masked_fill_(~observation.valid[:, :, None, None], -torch.inf)
-        of_model, mean, uncertainty = split_by_model(outputs.softmax(-1), weights, models=2, samples=3)
+    def parts(self, outputs: Tensor, valid: Tensor) -> Parts:
+        """Probabilities and entropies, from `outputs` [runs, episodes, N2, J, outputs], which it writes over."""
+        probs = outputs.masked_fill_(~valid[:, :, None, None], -torch.inf).softmax(-1)
+        return probs, entropy(probs)
+
+    def mixture(self, parts: Parts, weights: Tensor, luck: Tensor | None) -> Mixture:
+        """With `weights` [runs, episodes, N2, J] and the luck of the step [runs, episodes, ...]; in bits."""
+        of_model, mean, uncertainty = split_by_model(*parts, weights, models=2, samples=3)
         return Mixture(mean, uncertainty, of_model=of_model)
 
     def policies(self, outputs: Tensor, observation: Observation) -> Tensor:
@@ -99,13 +105,17 @@ class Gaussian:
         """[runs, T, episodes, 2 + 2n] uniform: a model, an identity, and two for each normal number."""
         return draws.uniform(horizon, episodes, 2 + self.outputs)
 
-    def mixture(self, outputs: Tensor, observation: Observation, weights: Tensor, luck: Tensor | None) -> Mixture:
-        """The exact moments of the mixture, and one action from it."""
+    def parts(self, outputs: Tensor, valid: Tensor) -> Parts:
+        """Means and variances of the scaled action."""
         means, log_variances = self._split(outputs)
-        variances = log_variances.exp()
-        mean, parts = split_variance(means, variances, weights, models=2, samples=3)
-        deviation = parts.total.sqrt()
-        summed = Uncertainty(*(getattr(parts, name).sum(-1) for name in PARTS))
+        return means, log_variances.exp()
+
+    def mixture(self, parts: Parts, weights: Tensor, luck: Tensor | None) -> Mixture:
+        """The exact moments of the mixture, and one action from it."""
+        means, variances = parts
+        mean, spread = split_variance(means, variances, weights, models=2, samples=3)
+        deviation = spread.total.sqrt()
+        summed = Uncertainty(*(getattr(spread, name).sum(-1) for name in PARTS))
         shared = None if luck is None else luck.expand(-1, means.shape[1], -1)
         drawn = None if shared is None else self.box.unscaled(_draw(means, variances, weights, shared))
         of_model = (means * weights.unsqueeze(-1)).sum(3)

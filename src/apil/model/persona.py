@@ -12,12 +12,14 @@ drawn for each batch of episodes, and all decisions in it are made by these N2 m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from apil.model.expectation import DENSE, IdentitySampler
-from apil.model.head import Categorical, Gaussian, Mixture, joined, likelihood_loss
+from apil.model.head import Categorical, Gaussian, Mixture, Parts, joined, likelihood_loss
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
 from apil.rng import Draws, Streams
 from apil.settings import ModelSettings
@@ -45,10 +47,12 @@ class PersonaModel:
         teachers: int,
         samples: Sequence[int],
         sizes: ModelSettings,
+        states: Observation | None = None,
     ) -> None:
         """`actions` is their number, or the box of continuous ones; `samples` is N1 of each run, 0 for the exact
-        expectation over identities.
+        expectation over identities; `states` [1, n, ...] are all that can be seen, where they are few and numbered.
         """
+        self.states = states
         self.sizes, self.teachers, self.state_size = sizes, teachers, state_size
         self.head = Categorical(actions) if isinstance(actions, int) else Gaussian(actions)
         # With one teacher there is nothing to draw.
@@ -110,6 +114,18 @@ class PersonaModel:
         return policy / batch, likelihood_loss(logits, identity, answered) / batch
 
 
+@dataclass(frozen=True)
+class _Table:
+    """What N2 models have to say of every state."""
+
+    states: int
+    """n"""
+    identity: Tensor
+    """[runs, n, K]"""
+    parts: Parts
+    """Each [runs, n, N2, K, ...]."""
+
+
 class SampledModel:
     """N2 models drawn for one batch of episodes; what does not change within it is computed once."""
 
@@ -121,25 +137,42 @@ class SampledModel:
         self._dense = self._hidden_of_personas() if model.teachers <= DENSE else None
 
     def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
-        model = self._model
-        runs, episodes, _ = observation.features.shape
-        identity = model.identity_distribution(observation.features)
-        if self._dense is not None:
-            chosen, weights = None, self._sampler.dense_weights(identity, model.sizes.models, t)
+        """Where there are at least as many episodes as states, everything about a state is computed once a batch."""
+        model, place = self._model, observation.place
+        if place is not None and self._table is not None and place.shape[1] >= self._table.states:
+            identity, mixed = self._from_table(self._table, place, t)
         else:
-            chosen, weights = self._sampler.sampled(identity, model.sizes.models, t)
-        # Some runs at a time, so that what is computed of them stays in the cache; runs do not mix.
-        step = max(1, _BLOCK // (episodes * weights.shape[2] * weights.shape[3] * model.sizes.hidden))
-        blocks = [slice(start, start + step) for start in range(0, runs, step)] if runs > step else [None]
-        mixed = joined([self._mixture(observation, chosen, weights, t, block) for block in blocks])
+            identity = model.identity_distribution(observation.features)
+            mixed = self._mixture(observation, identity, t)
         return Belief(
             observation.features, mixed.mean, identity, mixed.uncertainty, horizon - t, mixed.drawn, mixed.of_model
         )
 
-    def _mixture(
-        self, observation: Observation, chosen: Tensor | None, weights: Tensor, t: int, block: slice | None
-    ) -> Mixture:
-        """The policies of some runs (all if None) in the states of step `t`, averaged."""
+    def _mixture(self, observation: Observation, identity: Tensor, t: int) -> Mixture:
+        """The policies in the states of step `t`, averaged."""
+        head, models = self._model.head, self._model.sizes.models
+        if self._dense is not None:
+            chosen, weights = None, self._sampler.dense_weights(identity, models, t)
+        else:
+            chosen, weights = self._sampler.sampled(identity, models, t)
+        luck = None if self._luck is None else self._luck[:, t]
+        blocks = self._blocks(*weights.shape)
+        if len(blocks) == 1:
+            return head.mixture(self._parts(observation, chosen, None), weights, luck)
+        return joined(
+            [
+                head.mixture(self._parts(observation, chosen, own), weights[own], None if luck is None else luck[own])
+                for own in blocks
+            ]
+        )
+
+    def _blocks(self, runs: int, episodes: int, models: int, policies: int) -> list[slice]:
+        """Some runs at a time, so that what is computed of them stays in the cache; runs do not mix."""
+        step = max(1, _BLOCK // (episodes * models * policies * self._model.sizes.hidden))
+        return [slice(start, start + step) for start in range(0, runs, step)]
+
+    def _parts(self, observation: Observation, chosen: Tensor | None, block: slice | None) -> Parts:
+        """What the policies of some runs (all if None) are in these states."""
         model = self._model
 
         def own(tensor: Tensor) -> Tensor:
@@ -156,10 +189,33 @@ class SampledModel:
         else:
             of_personas = own(self._dense)
         hidden = torch.relu_(of_state + of_personas)
-        logits = linear(hidden.flatten(1, 3), own(model.policy["w2"]), own(model.policy["b2"]))
-        seen = observation if block is None else Observation(features, observation.valid[block])
-        luck = None if self._luck is None else own(self._luck)[:, t]
-        return model.head.mixture(logits.view(*hidden.shape[:-1], -1), seen, own(weights), luck)
+        outputs = linear(hidden.flatten(1, 3), own(model.policy["w2"]), own(model.policy["b2"]))
+        return model.head.parts(outputs.view(*hidden.shape[:-1], -1), own(observation.valid))
+
+    @cached_property
+    def _table(self) -> _Table | None:
+        """What is known of every state; None where they are not numbered."""
+        model = self._model
+        if model.states is None or self._dense is None:
+            return None
+        runs, count = len(self._state_mask), model.states.features.shape[1]
+        seen = Observation(model.states.features.expand(runs, -1, -1), model.states.valid.expand(runs, -1, -1))
+        blocks = self._blocks(runs, count, model.sizes.models, model.teachers)
+        parts = zip(*[self._parts(seen, None, block) for block in blocks], strict=True)
+        first, second = (torch.cat(of_blocks) for of_blocks in parts)
+        return _Table(count, model.identity_distribution(seen.features), (first, second))
+
+    def _from_table(self, table: _Table, place: Tensor, t: int) -> tuple[Tensor, Mixture]:
+        """Identity distributions and mixtures in the states numbered `place` [runs, episodes]."""
+        rows = (place + table.states * torch.arange(len(place)).unsqueeze(1)).flatten()
+
+        def at(values: Tensor) -> Tensor:
+            return values.flatten(0, 1).index_select(0, rows).view(*place.shape, *values.shape[2:])
+
+        identity = at(table.identity)
+        weights = self._sampler.dense_weights(identity, self._model.sizes.models, t)
+        luck = None if self._luck is None else self._luck[:, t]
+        return identity, self._model.head.mixture((at(table.parts[0]), at(table.parts[1])), weights, luck)
 
     def _hidden_of_personas(self) -> Tensor:
         """[runs, 1, N2, K, hidden]: the share of every persona in the hidden layer, bias included."""

@@ -27,7 +27,7 @@ from apil.r2r.transformer import Drop, Packing, Weights, affine, decode, encode,
 from apil.rng import Draws, Streams
 from apil.settings import ModelSettings, RunSettings
 from apil.types import Belief, Lessons, Observation
-from apil.uncertainty import split_by_model
+from apil.uncertainty import entropy, split_by_model
 
 if TYPE_CHECKING:
     from apil.r2r.task import R2R
@@ -274,9 +274,10 @@ class InstructionSession:
         """The belief in the states of step `t`."""
         assert self._sampler is not None
         policies, state = self.mixture(observation, t)
+        policies = policies.unsqueeze(0)
         identity = self._model.identity_distribution(state).unsqueeze(0)
         weights = self._sampler.dense_weights(identity, self._model.models, t)
-        of_model, mean, uncertainty = split_by_model(policies.unsqueeze(0), weights, models=2, samples=3)
+        of_model, mean, uncertainty = split_by_model(policies, entropy(policies), weights, models=2, samples=3)
         return Belief(state.unsqueeze(0), mean, identity, uncertainty, horizon - t, of_model=of_model)
 
     def mixture(self, observation: Observation, t: int) -> tuple[Tensor, Tensor]:

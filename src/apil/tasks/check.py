@@ -10,7 +10,7 @@ from torch import Tensor
 from apil.contract import GivenUp, Problems, problems_of
 from apil.rng import Draws, Streams, race
 from apil.tasks import TASKS
-from apil.tasks.protocol import Task
+from apil.tasks.protocol import Numbered, Task
 from apil.types import Observation, Picture, Reference
 
 SEEDS = (0, 1)
@@ -126,6 +126,8 @@ def _look(task: Task[Any], problems: Problems, state: Any, shape: tuple[int, int
     problems.expect(view.features.isfinite().all(), f"observe: features at step {t} are not finite")
     problems.expect(view.valid.any(-1).all(), f"observe: valid at step {t} allows no action at all in some state")
     _check_distance(task, problems, view, t)
+    if isinstance(task, Numbered):
+        _check_numbers(task, problems, seen, t)
     if t < task.horizon:
         _check_reference(task, problems, state, view, t)
     if t == 0:
@@ -148,6 +150,19 @@ def _check_distance(task: Task[Any], problems: Problems, view: _View, t: int) ->
         f"distance in an episode that has ended misses success ({task.success_distance:g}) by less than 0.0001: "
         "make it exact, or raise success_distance",
     )
+
+
+def _check_numbers(task: Numbered, problems: Problems, seen: Observation, t: int) -> None:
+    states: Any = problems.attempt("states", task.states)
+    if not problems.expect(isinstance(states, Observation), "states returned something else than an Observation"):
+        return
+    place, count = seen.place, states.features.shape[1]
+    if not _formed(problems, "observe: place", place, tuple(seen.valid.shape[:2]), torch.long):
+        return
+    assert place is not None
+    if problems.expect(((place >= 0) & (place < count)).all(), f"observe: place at step {t} is outside of 0 to n - 1"):
+        same = torch.equal(states.features[0, place], seen.features) and torch.equal(states.valid[0, place], seen.valid)
+        problems.expect(same, f"observe at step {t} is not what states() has at its place")
 
 
 def _check_reference(task: Task[Any], problems: Problems, state: Any, view: _View, t: int) -> None:

@@ -51,7 +51,11 @@ class Grid:
 
     def observe(self, state: Tensor) -> Observation:
         """The raw grid and the moves that stay inside it."""
-        return Observation(self._features[state], self._valid[state])
+        return Observation(self._features[state], self._valid[state], state)
+
+    def states(self) -> Observation:
+        """All cells, row by row."""
+        return self.observe(torch.arange(self.state_size).unsqueeze(0))
 
     def reference(self, state: Tensor) -> Reference:
         """Right before down, as far as they are valid; the Manhattan distance."""

@@ -79,6 +79,17 @@ class Compact(Protocol):
 
 
 @runtime_checkable
+class Numbered(Protocol):
+    """A task with so few states that it numbers them, in `Observation.place`.
+
+    What a model computes in a state then serves all episodes of a batch that come by.
+    """
+
+    def states(self) -> Observation:
+        """[1, n, ...]: what is seen of every state, in the order of their numbers."""
+
+
+@runtime_checkable
 class KeepsEnvironments(Protocol):
     """A task whose states are in environments that it keeps: a batch of episodes overwrites the one before.
 
