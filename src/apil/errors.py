@@ -13,6 +13,10 @@ class ApilError(ValueError):
     """
 
 
+class AccessError(ApilError):
+    """The system refuses a file, or it is a link out of its folder. What is in it may be good, and must stay."""
+
+
 class UnknownNameError(ApilError):
     """A name that nothing is registered under."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +13,40 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from apil.errors import ApilError
+from apil.errors import AccessError, ApilError
+
+LOCK = ".lock"
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""Of `os.open`: a symbolic link is an error."""
+_NEW = re.compile(r"\..+\.\d+\.new(\.\w+)?")
+"""The names that `new_name` gives."""
+
+
+def new_name(path: Path, ending: str = "") -> Path:
+    """Where a file is made before it is moved to `path`; `ending` is for writers that go by it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.new{ending}")
+
+
+@contextmanager
+def writing(path: Path, remedy: str = "Check space and permissions.") -> Iterator[None]:
+    """Makes whatever the system refuses on the way to `path` one clear line."""
+    try:
+        yield
+    except OSError as error:
+        raise AccessError(f"Cannot write {path}: {error.strerror or error}. {remedy}") from error
+
+
+def open_to_write(path: Path, flags: int = 0) -> int:
+    """A descriptor of a file to write; made if there is none. A symbolic link is never followed."""
+    refuse_link(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | NO_LINK | flags, 0o666)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Hands all of it to the operating system, which may take it in parts."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
 
 
 def write_bytes(path: Path, data: bytes, *, sync_folder: bool = True, durable: bool = True) -> None:
@@ -20,25 +55,83 @@ def write_bytes(path: Path, data: bytes, *, sync_folder: bool = True, durable: b
     Without `sync_folder` the move itself may be lost to a power cut until the next file is written into the folder; if
     not `durable`, so may the file.
     """
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    new = new_name(path)
     try:
-        with new.open("wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        new.replace(path)
-        if durable and sync_folder:
-            handle = os.open(path.parent, os.O_RDONLY)
+        with writing(path):
+            new.unlink(missing_ok=True)
+            file = open_to_write(new, os.O_EXCL)
             try:
-                os.fsync(handle)
+                write_all(file, data)
+                if durable:
+                    os.fsync(file)
             finally:
-                os.close(handle)
-    except OSError as error:
-        raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
+                os.close(file)
+            os.replace(new, path)
+            if durable and sync_folder:
+                _sync_folder(path.parent)
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def beside(path: Path, ending: str = "") -> Iterator[Path]:
+    """A place beside `path` for a file or a folder; moved there when all went well, and gone otherwise."""
+    make_folder(path.parent)
+    new = new_name(path, ending)
+    try:
+        with writing(path):
+            _discard(new)
+            yield new
+            os.replace(new, path)
+    finally:
+        with suppress(OSError):
+            _discard(new)
+
+
+def _discard(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def append_text(path: Path, text: str) -> None:
+    """Adds to the end of a file."""
+    with writing(path):
+        file = open_to_write(path, os.O_APPEND)
+        try:
+            write_all(file, text.encode())
+        finally:
+            os.close(file)
+
+
+def move(path: Path, to: Path) -> None:
+    """Gives a file another name in its folder."""
+    with writing(to):
+        os.replace(path, to)
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a link and not what it leads to."""
+    with writing(path, "Check the permissions of its folder."):
+        path.unlink(missing_ok=True)
+
+
+def refuse_link(path: Path) -> None:
+    """Refuses a symbolic link: what is written through it would land outside of the folder that was named."""
+    if path.is_symlink():
+        raise AccessError(
+            f"{path} is a symbolic link, and apil writes through none: put what it leads to in its place."
+        )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -70,8 +163,10 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _unreadable(path: Path, error: Exception) -> ApilError:
+    if isinstance(error, OSError):
+        return AccessError(f"Cannot read {path}: {error.strerror or error}. Check its permissions.")
     why = (str(error).splitlines() or [type(error).__name__])[0]
-    return ApilError(f"Cannot read {path}: {why}. Restore the file or make it anew.")
+    return ApilError(f"Cannot read {path}: {why}. Restore the file or make it again.")
 
 
 def empty_folder(path: Path, what: str) -> None:
@@ -87,7 +182,7 @@ def taken(path: Path) -> bool:
         if not path.is_dir():
             return path.exists()
         # What a killed writer could not move into place does not count, nor does the lock of a run.
-        return any(entry.name != ".lock" and not entry.match(".*.new") for entry in path.iterdir())
+        return any(entry.name != LOCK and not _NEW.fullmatch(entry.name) for entry in path.iterdir())
     except OSError as error:
         raise ApilError(f"Cannot use {str(path)[:80]}: {error.strerror}. Choose another folder.") from error
 
@@ -101,20 +196,22 @@ def make_folder(path: Path) -> None:
 
 def remove_leftovers(folder: Path) -> None:
     """Removes new files that a killed writer could not move into place."""
-    for path in folder.glob(".*.new"):
-        path.unlink(missing_ok=True)
+    for path in folder.glob(".*.new*"):
+        if _NEW.fullmatch(path.name) and not path.is_dir():
+            remove(path)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One process works in a folder at a time; the lock goes with the process, however it ends."""
-    lock = FileLock(folder / ".lock", blocking=False)
+    refuse_link(folder / LOCK)
+    lock = FileLock(folder / LOCK, blocking=False)
     try:
         lock.acquire()
     except Timeout:
-        raise ApilError(f"Another process is at work in {folder}: wait for it, or stop it first.") from None
+        raise AccessError(f"Another process is at work in {folder}: wait for it, or stop it first.") from None
     except OSError as error:
-        raise ApilError(f"Cannot write into {folder}: {error.strerror}. Check its permissions.") from error
+        raise AccessError(f"Cannot write into {folder}: {error.strerror}. Check its permissions.") from error
     try:
         yield
     finally:

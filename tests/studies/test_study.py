@@ -25,7 +25,7 @@ from apil.learning.update import DivergenceError
 from apil.runs.folder import load_config
 from apil.settings import RunSettings
 from apil.studies.engines import Tally, run_cells
-from apil.studies.folder import claim_folder
+from apil.studies.folder import claimed
 from apil.studies.plan import SAMPLE_SIZES, Cell, plan, stacks
 from apil.studies.records import read_study
 from apil.studies.stack import standing, work_of
@@ -476,18 +476,19 @@ def test_a_short_study_saves_only_at_its_end(unstopped: Path) -> None:
 
 def test_a_study_folder_is_claimed_once_for_one_task(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "study"
-    claim_folder(folder, "grid", "apil study")
-    claim_folder(folder, "grid", "apil study")
+    for _ in range(2):
+        with claimed(folder, "grid", "apil study"):
+            pass
     with pytest.raises(ApilError, match="holds a study of 'grid', not of 'maze'"):
-        claim_folder(folder, "maze", "apil study")
+        claimed(folder, "maze", "apil study").__enter__()
 
 
 def test_a_folder_that_holds_something_else_is_not_claimed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("dear to me")
     with pytest.raises(ApilError, match="holds something that is not a study"):
-        claim_folder(tmp_path, "grid", "apil study")
+        claimed(tmp_path, "grid", "apil study").__enter__()
     with pytest.raises(ApilError, match="is a file"):
-        claim_folder(tmp_path / "thesis.tex", "grid", "apil study")
+        claimed(tmp_path / "thesis.tex", "grid", "apil study").__enter__()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 

@@ -19,7 +19,7 @@ from apil.errors import ApilError
 from apil.runs.calibration import load_calibration
 from apil.settings.run import LEARNING
 from apil.studies.files import own_plan, read_study_file
-from apil.studies.folder import claim_folder
+from apil.studies.folder import claimed
 from apil.studies.interactions import member_names
 from apil.studies.run import study
 from apil.studies.statistics import area_under, improvement, needed, stratified_estimate
@@ -119,7 +119,8 @@ def test_the_command_that_is_recorded_names_its_plugins(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("APIL_PLUGINS", given.format(here=tmp_path))
-    claim_folder(Path("out"), "x", "apil study x.toml")
+    with claimed(Path("out"), "x", "apil study x.toml"):
+        pass
     assert json.loads(Path("out/study.json").read_text()) == {"task": "x", "command": recorded}
 
 

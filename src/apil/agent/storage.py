@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from apil.agent.spec import AgentSpec
-from apil.errors import ApilError
+from apil.errors import AccessError, ApilError
 from apil.files import make_folder, read_json, taken, write_bytes, write_json
 
 AGENT, TENSORS = "agent.json", "agent.safetensors"
@@ -70,9 +72,10 @@ def _saved(path: Path, digest: str) -> dict[str, Tensor]:
         raise ApilError(f"Cannot read {path} ({str(error).splitlines()[0]}): {remedy}.") from error
 
 
-def checkpoint_paths(folder: Path) -> list[Path]:
-    """The checkpoints' JSON files, newest first."""
-    return sorted(folder.glob("checkpoint-*.json"), reverse=True)
+def checkpoint_paths(folder: Path, ending: str = ".json") -> list[Path]:
+    """The checkpoints' JSON files, newest first. A copy that a user made under another name is none of them."""
+    named = re.compile(r"checkpoint-\d{8,}" + re.escape(ending))
+    return sorted((path for path in folder.glob("checkpoint-*") if named.fullmatch(path.name)), reverse=True)
 
 
 def newest_checkpoint(folder: Path, read: Callable[[Path], Found]) -> Found | None:
@@ -84,14 +87,15 @@ def newest_checkpoint(folder: Path, read: Callable[[Path], Found]) -> Found | No
         except DamagedError as problem:
             print(f"apil: warning: {path.stem} is damaged ({problem}); using the one before it.", file=sys.stderr)
     if paths:
-        raise ApilError(f"No checkpoint in {folder} is whole: train the run anew in another folder.")
+        raise ApilError(f"No checkpoint in {folder} is whole: train the run again in another folder.")
     return None
 
 
 def read_note(path: Path) -> dict[str, Any]:
+    content = _content(path, "its JSON is missing")
     try:
-        note: dict[str, Any] | None = read_json(path) if path.is_file() else None
-    except ApilError:
+        note = json.loads(content)
+    except (ValueError, RecursionError):
         raise DamagedError("its JSON cannot be read") from None
     note = note if isinstance(note, dict) else {}
     for name in ("schema", "iteration", "config", "files", "sha256"):
@@ -102,16 +106,24 @@ def read_note(path: Path) -> dict[str, Any]:
 
 def read_tensors(path: Path, note: dict[str, Any]) -> dict[str, Tensor]:
     """The tensors that the JSON of a checkpoint vouches for."""
-    tensors = path.with_suffix(".safetensors")
+    content = _content(path.with_suffix(".safetensors"), "its tensors are missing")
+    if checksum(note, content) != note["sha256"]:
+        raise DamagedError("its checksum does not fit")
     try:
-        if not tensors.is_file():
-            raise DamagedError("its tensors are missing")
-        content = tensors.read_bytes()
-        if checksum(note, content) != note["sha256"]:
-            raise DamagedError("its checksum does not fit")
         return load(content)
-    except (OSError, SafetensorError) as error:
+    except SafetensorError as error:
         raise DamagedError(str(error).splitlines()[0]) from None
+
+
+def _content(path: Path, missing: str) -> bytes:
+    """The bytes of a file. One that cannot be read now is not damaged: it must not be passed over, or removed."""
+    try:
+        if not path.is_file():
+            raise DamagedError(missing)
+        return path.read_bytes()
+    except OSError as error:
+        remedy = "check its permissions, or move the checkpoint away to use the one before it"
+        raise AccessError(f"Cannot read {path}: {error.strerror or error}; {remedy}.") from error
 
 
 def checksum(note: dict[str, Any], tensors: bytes) -> str:

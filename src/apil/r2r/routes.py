@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from apil.files import make_folder, write_bytes
+from apil.files import make_folder, refuse_link, remove, write_bytes
 from apil.learning.build import committee_of
 from apil.learning.collect import Agents
 from apil.r2r.maps import Route, picture
@@ -25,6 +26,7 @@ def draw_first(
 ) -> int:
     """Draws the first `count` episodes of the task's split as maps, named after them, walked as in an evaluation with
     help over `limit` episodes; returns how many."""
+    refuse_link(folder)
     make_folder(folder)
     walked = tours(agents, task, "helped", greedy=greedy, limit=limit)
     every = ((tour, place) for tour in walked for place in range(len(tour.episode)))
@@ -44,7 +46,8 @@ def write_examples(cells: Sequence[Cell], out: Path, episodes: int, maps: int) -
     if cell is not None and not any((out / "runs" / cell.folder).glob("checkpoint-*.json")):
         return
     for old in out.glob("map_*.*"):
-        old.unlink()
+        if re.fullmatch(r"map_\d+\.(png|svg)", old.name):
+            remove(old)
     if cell is None:
         return
     config, agents = load_run(out / "runs" / cell.folder)

@@ -24,7 +24,7 @@ from apil.agent.storage import (
     read_tensors,
 )
 from apil.errors import ApilError
-from apil.files import write_bytes, write_json
+from apil.files import remove, write_bytes, write_json
 from apil.learning.metrics import sums_fit
 from apil.learning.spending import has_ended
 from apil.learning.trainer import Trainer
@@ -72,18 +72,22 @@ def save_checkpoint(folder: Path, trainer: Trainer, run: int, files: dict[str, P
     _remove(folder, checkpoint_paths(folder)[kept:])
 
 
-def remove_after(folder: Path, iteration: int) -> None:
-    """Removes the checkpoints after `iteration`: a run that goes on from there found them damaged."""
-    _remove(folder, [path for path in checkpoint_paths(folder) if path.stem > f"checkpoint-{iteration:08d}"])
+def keep_up_to(folder: Path, iteration: int) -> None:
+    """Removes the checkpoints after `iteration`, which a run that continues from there found damaged, and those that
+    a failure left behind."""
+    last = f"checkpoint-{iteration:08d}"
+    paths = checkpoint_paths(folder)
+    good = [path for path in paths if path.stem <= last]
+    _remove(folder, [path for path in paths if path not in good[:KEPT]])
 
 
 def _remove(folder: Path, old: Sequence[Path]) -> None:
     """Removes these checkpoints, and tensors that no JSON vouches for."""
     for path in old:
-        path.unlink(missing_ok=True)
-    for tensors in folder.glob("checkpoint-*.safetensors"):
+        remove(path)
+    for tensors in checkpoint_paths(folder, ".safetensors"):
         if not tensors.with_suffix(".json").exists():
-            tensors.unlink(missing_ok=True)
+            remove(tensors)
 
 
 def load_checkpoint(folder: Path, config: RunSettings) -> Checkpoint | None:
@@ -100,7 +104,7 @@ def _load(path: Path, config: RunSettings) -> Checkpoint:
     tensors = read_tensors(path, note)
     if note["config"] != _digest(config):
         raise ApilError(
-            f"{path} is of a run with other settings than config.json tells: restore config.json or train anew."
+            f"{path} is of a run with other settings than config.json tells: restore config.json or train again."
         )
     if not 1 <= iteration <= config.iterations or not sums_fit(tensors, iteration % config.log_every):
         raise DamagedError("its sums or its iteration do not fit")
@@ -122,5 +126,5 @@ def check_fits(expected: dict[str, Tensor], saved: dict[str, Tensor], folder: Pa
     for name, difference in differences(expected, saved):
         raise ApilError(
             f"The checkpoint in {folder} does not fit its config ({name}: {difference}): the folder mixes two runs; "
-            "restore its config.json or train anew."
+            "restore its config.json or train again."
         )

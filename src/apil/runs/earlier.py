@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from apil.errors import ApilError
-from apil.files import read_json, write_json
+from apil.files import beside, read_json, write_json
 from apil.learning.build import Parts, whole_episodes
 from apil.learning.rows import ANSWERED, VALIDATION, RowFormat, Rows
 from apil.learning.store import Shelf
@@ -88,19 +87,17 @@ class Earlier:
 
     def write(self, folder: Path, config: RunSettings) -> None:
         """Writes them as the store of a new run, and a note of where they come from."""
-        beside = folder / f".{STORE}.{os.getpid()}.new"
-        file = StoreFile(beside, self.header, None)
-        try:
-            file.open()
-            shelf = Shelf(
-                self.header.layout, config.seed, config.learner.validation, whole=self.header.whole, room=file
-            )
-            for batch in self.batches():
-                shelf.add(batch)
-            prefix = file.sync(shelf.rows)
-        finally:
-            file.close()
-        beside.replace(folder / STORE)
+        layout = self.header.layout
+        with beside(folder / STORE) as new:
+            file = StoreFile(new, self.header, None)
+            try:
+                file.open()
+                shelf = Shelf(layout, config.seed, config.learner.validation, whole=self.header.whole, room=file)
+                for batch in self.batches():
+                    shelf.add(batch)
+                prefix = file.sync(shelf.rows)
+            finally:
+                file.close()
         note = {
             "schema": SCHEMA,
             "run": str(self.source),

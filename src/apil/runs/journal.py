@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apil.errors import ApilError
+from apil.errors import AccessError, ApilError
+from apil.files import open_to_write, write_all, writing
 
+FULL = "Free space, then resume."
 _SYNC_SECONDS = 1.0
 _SYNC_SHARE = 0.01
 
@@ -48,7 +49,7 @@ class Journal:
         try:
             content = path.read_bytes() if path.exists() else b""
         except OSError as error:
-            raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
+            raise AccessError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
         self._path, self._bytes = path, prefix.bytes
         self._digest, self.rest = hashlib.sha256(memoryview(content)[: prefix.bytes]), content[prefix.bytes :]
         if self._digest.hexdigest() != prefix.sha256:
@@ -57,23 +58,16 @@ class Journal:
             why = lacks if len(content) < prefix.bytes else changed
             raise ChangedRowsError(f"{path} {why}; restore it or train anew.")
         self._file = -1
+        self._torn = False
         self._sync_at = 0.0
 
     def open(self, keep: int = 0) -> None:
         """Cuts the file `keep` bytes after the prefix, and goes on from there."""
         kept, self.rest = self.rest[:keep], b""
-        with self._writing("Check space and permissions."):
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT, 0o644)
-            os.ftruncate(self._file, self._bytes + len(kept))
-            os.lseek(self._file, 0, os.SEEK_END)
         self._count(kept)
-
-    @contextmanager
-    def _writing(self, remedy: str = "Free space, then resume.") -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ApilError(f"Cannot write {self._path}: {error.strerror}. {remedy}") from error
+        with writing(self._path):
+            self._file = open_to_write(self._path)
+            self._cut()
 
     def _count(self, data: bytes) -> None:
         self._digest.update(data)
@@ -86,16 +80,24 @@ class Journal:
 
     def append(self, data: bytes) -> None:
         """Hands lines to the operating system."""
-        rest = data
-        with self._writing():
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+        with writing(self._path, FULL):
+            if self._torn:
+                self._cut()
+            self._torn = True
+            write_all(self._file, data)
+            self._torn = False
         self._count(data)
+
+    def _cut(self) -> None:
+        """Takes back what a write that failed has left: half a row must not stand before the next one."""
+        os.ftruncate(self._file, self._bytes)
+        os.lseek(self._file, 0, os.SEEK_END)
+        self._torn = False
 
     def sync(self) -> None:
         """Makes durable what was appended."""
         started = time.monotonic()
-        with self._writing():
+        with writing(self._path, FULL):
             os.fsync(self._file)
         now = time.monotonic()
         self._sync_at = now + max(_SYNC_SECONDS, (now - started) / _SYNC_SHARE)
@@ -108,6 +110,9 @@ class Journal:
     def close(self) -> None:
         """Closes the file."""
         if self._file >= 0:
+            if self._torn:
+                with suppress(OSError):
+                    self._cut()
             os.close(self._file)
             self._file = -1
 

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from apil.errors import ApilError
-from apil.files import write_bytes
+from apil.errors import AccessError, ApilError
+from apil.files import NO_LINK, refuse_link, write_bytes, writing
 from apil.learning.rows import RowFormat, Rows
-from apil.runs.journal import ChangedRowsError, Prefix
+from apil.runs.journal import FULL, ChangedRowsError, Prefix
 
 NAME = "answers.store"
 SCHEMA = 1
@@ -81,7 +81,7 @@ class Header:
                 "with --as-printed."
             ) from None
         except OSError as error:
-            raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
+            raise AccessError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
         lines = start.split(b"\n", 2)
         if not start.startswith(_MAGIC) or len(lines) < 3:
             raise ApilError(f"{path} is no store of answers, or is cut short: restore it.")
@@ -177,23 +177,21 @@ class StoreFile:
         """
         if not self._path.exists():
             write_bytes(self._path, self._header)
-        try:
-            self._file = os.open(self._path, os.O_RDWR)
+        refuse_link(self._path)
+        with writing(self._path):
+            self._file = os.open(self._path, os.O_RDWR | NO_LINK)
             rows = max(self.rows, len(read_store(self._path.parent)[1])) if keep else self.rows
             os.ftruncate(self._file, len(self._header) + rows * self._layout.dtype.itemsize)
-        except OSError as error:
-            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Check space and permissions.") from error
         self.grow(max(_FIRST, rows))
         return rows
 
     def grow(self, rows: int) -> None:
         more = max(1, min(len(self.array), _ROOM // self._layout.dtype.itemsize))
         capacity = max(rows, len(self.array) + more if len(self.array) else 0)
-        try:
+        with writing(self._path, FULL):
             self._allocate(capacity * self._layout.dtype.itemsize)
-            self.array = np.memmap(self._path, self._layout.dtype, "r+", len(self._header), (capacity,))
-        except OSError as error:
-            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
+            with os.fdopen(os.dup(self._file), "r+b") as file:
+                self.array = np.memmap(file, self._layout.dtype, "r+", len(self._header), (capacity,))
 
     def _allocate(self, size: int) -> None:
         """Room for `size` bytes of rows."""
@@ -211,11 +209,9 @@ class StoreFile:
         """Makes all `rows` durable; what a checkpoint notes of them."""
         self._digest.update(self.array[self.rows : rows].tobytes())
         self.rows = rows
-        try:
+        with writing(self._path, FULL):
             self.array.flush()  # type: ignore[attr-defined]
             os.fsync(self._file)
-        except OSError as error:
-            raise ApilError(f"Cannot write {self._path}: {error.strerror}. Free space, then resume.") from error
         return Prefix(len(self._header) + rows * self._layout.dtype.itemsize, self._digest.hexdigest())
 
     def close(self) -> None:
@@ -248,7 +244,7 @@ def read_store(folder: Path) -> tuple[Header, Rows]:
         else:
             rows = np.fromfile(path, header.layout.dtype, count, offset=start)
     except OSError as error:
-        raise ApilError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
+        raise AccessError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
     rows = rows[: _sound(header.layout, rows)]
     odd = rows["identity"] >= len(header.teachers)
     if not header.layout.continuous:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from apil.errors import ApilError
-from apil.files import make_folder
+from apil.files import beside, make_folder
 from apil.learning.rows import ANSWERED, EXECUTED, Rows
 from apil.runs.stored import Progress, StoredAnswers
 from apil.teachers.minari import dataset_folder, require_minari
@@ -29,23 +26,6 @@ _NUMBERS = 2**22
 _EPISODES = 256
 """Episodes that are written at a time."""
 _COLUMNS = ("iteration", "episode", "step", "version", "distance", "executed", "held_out", "earlier")
-
-
-@contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A place beside `path` that is moved there when all went well, and is gone otherwise."""
-    make_folder(path.parent)
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        yield new
-        new.replace(path)
-    except OSError as error:
-        raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
-    finally:
-        if new.is_dir():
-            shutil.rmtree(new, ignore_errors=True)
-        else:
-            new.unlink(missing_ok=True)
 
 
 def _batches(answers: StoredAnswers, progress: Progress) -> Iterator[slice]:
@@ -62,7 +42,7 @@ def write_csv(answers: StoredAnswers, path: Path, progress: Progress) -> Path:
     actions = [f"action{at}" for at in range(layout.actions)] if answers.continuous else ["action"]
     wide = layout.features > WIDE
     features = ["features"] if wide else [f"f{at}" for at in range(layout.features)]
-    with _beside(path) as new, new.open("w", newline="", encoding="utf-8") as file:
+    with beside(path) as new, new.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["teacher", *actions, *_COLUMNS, *features])
         for batch in _batches(answers, progress):
@@ -109,7 +89,7 @@ def write_parquet(answers: StoredAnswers, path: Path, progress: Progress) -> Pat
         }
         return pa.table(columns)
 
-    with _beside(path) as new, pq.ParquetWriter(str(new), made(slice(0, 0)).schema) as writer:
+    with beside(path) as new, pq.ParquetWriter(str(new), made(slice(0, 0)).schema) as writer:
         for batch in _batches(answers, progress):
             writer.write_table(made(batch))
     return path
@@ -131,7 +111,7 @@ def write_minari(answers: StoredAnswers, where: str | Path | None, progress: Pro
     folder = dataset_folder(where)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ApilError(f"{folder} is not empty: choose another place for the dataset.")
-    with _beside(folder) as new:
+    with beside(folder) as new:
         is_id = str(folder) != str(Path(where).expanduser())
         storage = _storage(answers, new, str(where) if is_id else f"{answers.task}/{folder.name}-v0")
         starts = _episode_starts(answers)

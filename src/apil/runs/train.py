@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -19,6 +19,7 @@ from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
 from apil.runs.earlier import Earlier
 from apil.runs.folder import load_config
+from apil.runs.owned import remove_own_files
 from apil.runs.writer import Due, Record, train_on
 from apil.settings import RunSettings
 
@@ -55,9 +56,15 @@ def start_run(
     empty_folder(folder, "the run")
     with locked(folder):
         empty_folder(folder, "the run")
-        if earlier is not None:
-            earlier.write(folder, config)
-        return _train(config, folder, progress, parts, agents)
+        try:
+            if earlier is not None:
+                earlier.write(folder, config)
+            return _train(config, folder, progress, parts, agents)
+        except BaseException:
+            if not (folder / "config.json").exists():  # it cannot be resumed: the same command must be able to start it
+                with suppress(ApilError):
+                    remove_own_files(folder)
+            raise
 
 
 def resume_run(folder: Path, *, iterations: int | None, progress: Progress, parts: Parts = NAMED) -> Outcome:

@@ -6,24 +6,24 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from apil.errors import ApilError
-from apil.files import read_json, remove_leftovers, write_json
+from apil.errors import AccessError, ApilError
+from apil.files import append_text, move, read_json, remove_leftovers, write_json
 from apil.learning.build import NAMED, Parts
 from apil.learning.collect import Agents
 from apil.learning.metrics import Meter, Row
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBook, AnswerBooks
-from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, load_checkpoint, remove_after, save_checkpoint
+from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, keep_up_to, load_checkpoint, save_checkpoint
 from apil.runs.describe import write_description
 from apil.runs.earlier import header_of, noted_prefix
 from apil.runs.environment import changed_software, environment
 from apil.runs.journal import Journal, Prefix, rest_of
+from apil.runs.owned import refuse_links
 from apil.runs.store_file import NAME as STORE
 from apil.runs.store_file import StoreFile
 from apil.settings import RunSettings
@@ -38,6 +38,7 @@ class Record:
     def __init__(self, folder: Path, config: RunSettings, parts: Parts = NAMED) -> None:
         """Reads and checks everything before it changes anything."""
         self.folder, self.config, self.parts = folder, config, parts
+        refuse_links(folder)
         found = load_checkpoint(folder, config)
         self.done = found.iteration if found else 0
         """Iterations done before."""
@@ -54,7 +55,11 @@ class Record:
         self.store = self._store(found) if config.learner.replay else None
         self.ended = found is not None and (found.ended or found.iteration >= config.iterations)
         """The run was trained to its end before."""
-        self._prepare(found)
+        try:
+            self._prepare(found)
+        except BaseException:
+            self.close()
+            raise
 
     def _store(self, found: Checkpoint | None) -> StoreFile:
         prefix = found.files[STORE] if found else noted_prefix(self.folder)
@@ -64,7 +69,7 @@ class Record:
         """Drops what will be written again."""
         remove_leftovers(self.folder)
         if found:
-            remove_after(self.folder, found.iteration)
+            keep_up_to(self.folder, found.iteration)
         if not self.ended:
             # The config comes first: from here on the run can be resumed.
             write_json(self.folder / "config.json", self.config.to_json())
@@ -99,8 +104,7 @@ class Record:
         save_checkpoint(self.folder, trainer, run, files, kept)
         timing = {"from": self.done, "to": trainer.iteration, "seconds": round(seconds, 3)}
         self.done, self.ended = trainer.iteration, trainer.done or not trainer.running[run]
-        with (self.folder / "timings.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(timing) + "\n")
+        append_text(self.folder / "timings.jsonl", json.dumps(timing) + "\n")
 
     def close(self) -> None:
         """Closes the files."""
@@ -116,10 +120,12 @@ def _set_aside(folder: Path) -> None:
     path = folder / "evaluation.json"
     if not path.exists():
         return
-    with suppress(ApilError, TypeError, AttributeError):
+    try:
         kept = folder / f"evaluation-at-{int(read_json(path).get('iteration', 0)):08d}.json"
-        path.replace(kept)
-        print(f"apil: {path} is of an earlier agent; it is kept as {kept.name}.", file=sys.stderr)
+    except (ApilError, TypeError, AttributeError, ValueError):
+        return
+    move(path, kept)
+    print(f"apil: {path} is of an earlier agent; it is kept as {kept.name}.", file=sys.stderr)
 
 
 def _line(row: Row | None) -> bytes:
@@ -148,6 +154,8 @@ def is_whole(folder: Path, config: RunSettings) -> bool:
         after = rest_of(folder / "metrics.jsonl", found.files["metrics.jsonl"])
         more = rest_of(folder / "answers.jsonl", found.files["answers.jsonl"]) if config.answers else b""
         return after == _line(early_row(config, found)) and not more
+    except AccessError:
+        raise
     except ApilError:
         return False
 

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, Protocol
 
 from apil.errors import ApilError, in_one_line
-from apil.files import make_folder, write_text
+from apil.files import make_folder, refuse_link, write_text
 from apil.runs.train import stop_request
 from apil.runs.writer import Due
 from apil.studies.plan import Cell, stacks
@@ -183,6 +183,8 @@ def run_cells(
 
     A run that fails does not stop the others. Ctrl-C stops all after a checkpoint.
     """
+    for folder in (runs, *(runs / cell.folder for cell in cells)):
+        refuse_link(folder)
     made = stacks(cells, workers)
     with (
         stop_request("Stopping after a checkpoint; once more to stop at once.") as stopped,

@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
 
 from apil.errors import ApilError
-from apil.files import make_folder, read_json, taken, write_json
+from apil.files import locked, make_folder, read_json, taken, write_json
 from apil.registry import PLUGINS
 
 _MARK = "study.json"
 
 
-def claim_folder(out: Path, task: str, command: str) -> None:
-    """Makes `out` the folder of a study of `task`, made by `command`; refuses one that holds something else."""
+@contextmanager
+def claimed(out: Path, task: str, command: str) -> Iterator[None]:
+    """Makes `out` the folder of a study of `task`, made by `command`, and keeps others from it meanwhile."""
+    _check(out, task)
+    make_folder(out)
+    with locked(out):
+        _check(out, task)
+        plugins = [_relative(plugin) for plugin in map(str.strip, os.environ.get(PLUGINS, "").split(",")) if plugin]
+        given = f"{PLUGINS}={quote(','.join(plugins))} " if plugins else ""  # the command needs their parts
+        write_json(out / _MARK, {"task": task, "command": given + command})
+        yield
+
+
+def _check(out: Path, task: str) -> None:
+    """Refuses a folder that holds something else than a study of `task`."""
     remedy = "choose another --out, or remove it."
     if taken(out):
         if not out.is_dir():
@@ -26,10 +41,6 @@ def claim_folder(out: Path, task: str, command: str) -> None:
         other = held.get("task") if isinstance(held, dict) else None
         if other != task:
             raise ApilError(f"{out} holds a study of '{other}', not of '{task}': {remedy}")
-    make_folder(out)
-    plugins = [_relative(plugin) for plugin in map(str.strip, os.environ.get(PLUGINS, "").split(",")) if plugin]
-    given = f"{PLUGINS}={quote(','.join(plugins))} " if plugins else ""  # the command needs their parts
-    write_json(out / _MARK, {"task": task, "command": given + command})
 
 
 def _relative(plugin: str) -> str:

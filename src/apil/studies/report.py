@@ -6,7 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from apil.files import write_bytes
+from apil.files import remove, write_bytes
 from apil.studies.extras import Extras, extras_of
 from apil.studies.figures import ANSWER_PLATES, LEADING, OVER_TRAINING, PLATES, Plate, render
 from apil.studies.findings import findings
@@ -41,9 +41,9 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
     for name, data in contents.items():
         write_bytes(folder / name, data)
     for name in (_EARLIER, *(plate.name for plate in (*PLATES, *ANSWER_PLATES, *plates))):
-        for old in folder.glob(f"{name}.*"):
-            if old.name not in contents:
-                old.unlink()
+        for ending in ("png", "svg"):
+            if f"{name}.{ending}" not in contents:
+                remove(folder / f"{name}.{ending}")
     return [folder / name for name in contents]
 
 
@@ -62,7 +62,8 @@ def _page(folder: Path, study: StudyRecords, extras: Extras, tables: Sequence[Ta
     made_by = f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
     compared, distance = comparison_block(study)
     shown = [(plate, b64encode(formats["svg"]).decode()) for plate, formats in figures if formats]
-    pictures = sorted(folder.glob(extras.examples.files)) if extras.examples else []
+    found = sorted(folder.glob(extras.examples.files)) if extras.examples else []
+    pictures = [path for path in found if not path.is_symlink()]
     return page(
         "report",
         title=f"Learning from several teachers: the {study.label} study",

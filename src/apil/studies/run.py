@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rich.progress import Progress, TaskID
 
 from apil.errors import ApilError, unknown_name
-from apil.files import locked, make_folder
+from apil.files import make_folder, refuse_link
 from apil.learning.build import committee_of, stackable
 from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import load_calibration, threshold_of
@@ -19,7 +19,7 @@ from apil.settings.record import described
 from apil.studies.engines import Tally, run_cells
 from apil.studies.equal import write_points, write_pooled
 from apil.studies.files import own_plan, read_study_file
-from apil.studies.folder import claim_folder
+from apil.studies.folder import claimed
 from apil.studies.interactions import write_comparison, write_task
 from apil.studies.kind import Asked, StudyKind, kind_of
 from apil.studies.options import StudyOptions
@@ -92,8 +92,7 @@ def _of_task(
 ) -> StudyRecords:
     kind = kind_of(task)
     asked = _asked(task, kind, options, given, out, told)
-    claim_folder(asked.out, task, command or f"apil study {task} --out {asked.out}")
-    with locked(asked.out):
+    with claimed(asked.out, task, command or f"apil study {task} --out {asked.out}"):
         notes = kind.thresholds(asked, lambda done, total: told.progress(f"calibrating on {task}", done, total))
         thresholds = {query: threshold_of({task: notes}, task, query) for query in asked.queries}
         if asked.so_far:  # a policy whose threshold was not found yet has no runs
@@ -158,18 +157,18 @@ def _of_file(
     cells = {task.label: own_plan(wanted, task, calibration, path) for task in wanted.tasks}
     folder = Path(out or Path("results") / path.stem)
     command = command or f"apil study {path} --out {folder}"
-    claim_folder(folder, path.stem, command)
-    with locked(folder):
+    with claimed(folder, path.stem, command):
         found, measured = {}, []
         for task in wanted.tasks:
             inside, own = folder / task.label, cells[task.label]
-            claim_folder(inside, task.label, command)
-            _run(own, inside, wanted.episodes, options, told)
-            told.line("Writing tables, figures and the report")
-            if wanted.answers:
-                measured += write_points(wanted, own, inside, task.label, options.workers)
-            else:
-                found[task.label] = write_task(wanted, own, inside, options.workers)
+            refuse_link(inside)
+            with claimed(inside, task.label, command):
+                _run(own, inside, wanted.episodes, options, told)
+                told.line("Writing tables, figures and the report")
+                if wanted.answers:
+                    measured += write_points(wanted, own, inside, task.label, options.workers)
+                else:
+                    found[task.label] = write_task(wanted, own, inside, options.workers)
         if wanted.answers:
             write_pooled(wanted, measured, folder, path.stem)
         else:
@@ -181,6 +180,7 @@ def _run(wanted: Sequence[Cell], out: Path, episodes: int, options: StudyOptions
     """Runs what is not finished of a study; returns the runs to report of."""
     cells = list({cell.folder: cell for cell in wanted}.values())  # one run may serve two policies
     runs = out / "runs"
+    refuse_link(runs)
     make_folder(runs)
     now = standing(cells, runs, episodes)
     if now.other_code and not options.keep_old:

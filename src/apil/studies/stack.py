@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from apil.errors import ApilError
-from apil.files import make_folder, read_json, write_json
+from apil.agent.storage import checkpoint_paths
+from apil.errors import AccessError, ApilError
+from apil.files import locked, make_folder, read_json, refuse_link, remove, write_json
 from apil.learning.fidelity import teacher_models
 from apil.learning.trainer import Trainer
 from apil.runs.answers import DamagedAnswersError
 from apil.runs.environment import changed_software, environment
 from apil.runs.folder import load_config
+from apil.runs.owned import remove_own_files
 from apil.runs.writer import Due, Record, is_whole, train_on
 from apil.settings import RunSettings
 from apil.studies.kind import StudyKind, kind_of
@@ -118,6 +120,8 @@ def _read(path: Path) -> dict[str, Any]:
     """A record of a run; empty where it cannot be read."""
     try:
         found = read_json(path)
+    except AccessError:
+        raise
     except ApilError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -132,6 +136,8 @@ def _checksums(folder: Path) -> dict[str, str]:
 def _has_config(folder: Path, config: RunSettings) -> bool:
     try:
         return settings_of(load_config(folder)) == settings_of(config)
+    except AccessError:
+        raise
     except ApilError:
         return False
 
@@ -143,7 +149,7 @@ def _evaluated(folder: Path, episodes: int) -> bool:
 
 def _can_go_on(folder: Path, config: RunSettings) -> bool:
     """Whether there is a checkpoint that these versions made. It may still turn out to be damaged."""
-    return _has_config(folder, config) and any(folder.glob("checkpoint-*.json")) and not _other_software(folder)
+    return _has_config(folder, config) and bool(checkpoint_paths(folder)) and not _other_software(folder)
 
 
 def _other_software(folder: Path) -> bool:
@@ -162,14 +168,18 @@ def run_stack(
 
     The results do not depend on what else is in the stack. `due` says when it saves its runs.
     """
-    records = [_open(runs / cell.folder, cell.config) for cell in stack]
-    try:
+    with ExitStack() as opened:
+        records = []
+        for cell in stack:
+            folder = runs / cell.folder
+            refuse_link(folder)
+            make_folder(folder)
+            opened.enter_context(locked(folder))
+            records.append(_open(folder, cell.config))
+            opened.callback(records[-1].close)
         # Usually all stand at the same iteration; those that a kill during a save left behind go on by themselves.
         for _, group in groupby(sorted(records, key=_stands), key=_stands):
             _finish(list(group), episodes, due, progress, stop)
-    finally:
-        for record in records:
-            record.close()
 
 
 def _stands(record: Record) -> int:
@@ -188,7 +198,7 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
     for run, record in enumerate(records):
         found = {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]}
         write_json(record.folder / "evaluation.json", found)
-        (record.folder / FAILED).unlink(missing_ok=True)
+        remove(record.folder / FAILED)
         write_json(record.folder / FINISHED, {"sha256": _checksums(record.folder)})
     progress(_EVALUATION * len(records))
 
@@ -254,15 +264,12 @@ def _reopened(wanted: Sequence[Record], opened: Sequence[Record]) -> list[Record
 
 def _open(folder: Path, config: RunSettings) -> Record:
     """The record of a cell, where it stands; from its start if nothing there can be used."""
-    make_folder(folder)
     if _whole(folder, config) or _can_go_on(folder, config):
         try:
             return Record(folder, config)
-        except DamagedAnswersError:
+        except (DamagedAnswersError, AccessError):
             raise
         except ApilError as error:
             print(f"apil: warning: {error} This run of the study starts over.", file=sys.stderr)
-    for path in folder.iterdir():
-        if path.name != "answers.jsonl":  # what was answered is not asked for again
-            path.unlink()
+    remove_own_files(folder, keep=("answers.jsonl",))  # what was answered is not asked for again
     return Record(folder, config)
