@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -16,7 +16,7 @@ from apil.errors import ApilError, in_one_line, unknown_name
 from apil.rng import Draws
 from apil.teachers.committee import Selection
 from apil.teachers.policies import Policy, Question, Reply, as_policy, joined
-from apil.teachers.protocol import MemberError
+from apil.teachers.protocol import MemberError, answers_batches
 from apil.types import Answer, Observation, Reference
 
 Turn = Literal["draw", "rotate"]
@@ -89,6 +89,7 @@ class Team:
         self.weights = tuple(member.weight / total for member in self.people)
         self.costs = tuple(member.cost for member in self.people)
         self._policies = tuple(as_policy(member.policy) for member in self.people)
+        self._batched = all(answers_batches(policy) for policy in self._policies)
 
     def reweighted(self, weights: Sequence[float] | None, selection: Selection | None) -> Team:
         weights = self.weights if weights is None else weights
@@ -104,7 +105,7 @@ class Team:
         present = self._present(draws, episodes, horizon)
         chosen = (torch.where(present, rank, torch.inf) if self.substitute else rank).argmin(-1)
         there = present.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
-        return TeamSession(self.members, self._policies, chosen, there, luck, keys, draws.time)
+        return TeamSession(self.members, self._policies, chosen, there, luck, keys, draws.time, self._batched)
 
     def _ranks(self, draws: Draws, episodes: int, horizon: int) -> Tensor:
         """[runs, T, episodes, K] float: the member with the least rank is to answer, then the next.
@@ -146,21 +147,34 @@ class TeamSession:
     keys: NDArray[np.uint64]
     """[runs, T, episodes]: of the generators."""
     time: float
+    batched: bool
+    """All members answer whole batches."""
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        identity, luck, keys = self.identity[:, t], self.luck[:, t], self.keys[:, t]
-        replies = []
-        for k in range(len(self.members)):
-            who = asked & self.there[:, t] & (identity == k)
-            if who.any():
-                replies.append(self._reply(k, Question(observation, reference, who, luck, keys, self.time)))
-        reply = joined(replies, asked)
+        identity = self.identity[:, t]
+        question = Question(observation, reference, asked, self.luck[:, t], self.keys[:, t], self.time)
+        places = asked.nonzero()
+        if len(places) == 1:
+            run, episode = places[0].tolist()
+            there = bool(self.there[run, t, episode])
+            reply = self._reply(int(identity[run, episode]), question) if there else joined((), asked)
+        else:
+            reply = joined(self._replies(question, identity, self.there[:, t]), asked)
         action = torch.zeros_like(asked, dtype=torch.long) if reply.action is None else reply.action
         return Answer(action, reference.distance, identity, reply.given)
+
+    def _replies(self, question: Question, identity: Tensor, there: Tensor) -> Iterator[Reply]:
+        """The replies of all members who have a question."""
+        for k in range(len(self.members)):
+            who = question.who & there & (identity == k)
+            if who.any():
+                yield self._reply(k, replace(question, who=who))
 
     def _reply(self, k: int, question: Question) -> Reply:
         try:
             return self.policies[k].reply(question)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = error if isinstance(error, ApilError) else f"raised {in_one_line(error)}"
             raise MemberError(f"(member '{self.members[k]}') {said}") from error
