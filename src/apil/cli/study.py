@@ -11,7 +11,8 @@ from typing import Any
 import tyro
 
 from apil.cli.options import command, from_record, given, run_settings, words_of
-from apil.studies.options import StudyOptions, arguments_of_study
+from apil.settings.record import described
+from apil.studies.options import BudgetOptions, StudyOptions, arguments_of_study
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
 from apil.terminal import print_columns, wrote
@@ -23,12 +24,26 @@ _OF_ONE_RUN = ("query_options", "seed", "threshold", "budget", "weights", "selec
 class Common:
     task: tyro.conf.Positional[str]
     """A task; see `apil list`, and `apil study NAME --help` for its own options. Or a .toml file that describes a
-    study."""
+    study. Or `budget`, the benchmark of rules at equal answers."""
     out: Path | None = None
     """Folder for the results; results/TASK if not given. Finished runs in it are kept."""
 
 
+@dataclass(frozen=True)
+class OfBudget:
+    task: tyro.conf.Positional[str]
+    """`budget`."""
+    out: Path = Path("results/budget")
+    """Folder for the results. Finished runs in it are kept."""
+
+
+_BUDGET = "budget"
+
+
 def options(argv: Sequence[str]) -> type:
+    if _BUDGET in argv[:1]:
+        words = "Compare query rules with random asking at equal numbers of answers, over several tasks."
+        return command("Study", words, OfBudget, from_record(BudgetOptions))
     task = next((word for word in argv if word in TASKS.names()), "grid")
     more = [*from_record(options_of(task).arguments), *from_record(arguments_of_study(task))]
     words = "Run every query policy with every teacher over several seeds; write tables, figures and a report."
@@ -36,7 +51,24 @@ def options(argv: Sequence[str]) -> type:
     return command("Study", words, Common, [*from_record(StudyOptions), *settings, *more])
 
 
+def _budget(typed: Any, argv: Sequence[str]) -> None:
+    from apil.studies.budget.run import budget
+
+    words = words_of(typed, argv, "apil", "study", _BUDGET, skip=("task", "so_far", "workers", "keep_old"))
+    settings = BudgetOptions(**{name: getattr(typed, name) for name in described(BudgetOptions)})
+    compared = budget(settings, out=typed.out, command=join(words))
+    columns: dict[str, dict[str, float]] = {
+        level: {rule: compared.share_over_tasks(rule, level).mean for rule in compared.rules}
+        for level in compared.levels
+    }
+    print_columns("share of the gap between never and DAgger that is closed, over all tasks", columns)
+    wrote(typed.out, f"open {typed.out / 'report.html'}")
+
+
 def run(typed: Any, argv: Sequence[str]) -> None:
+    if isinstance(typed, OfBudget):
+        _budget(typed, argv)
+        return
     from apil.studies.run import study
 
     words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", "workers"))

@@ -25,7 +25,12 @@ def chunks(agents: Agents, episodes: int, acting: Acting, prefix: str, greedy: b
 
 
 def evaluate(
-    agents: Agents, episodes: int, progress: Callable[[int], None] = lambda episodes: None, *, greedy: bool = False
+    agents: Agents,
+    episodes: int,
+    progress: Callable[[int], None] = lambda episodes: None,
+    *,
+    greedy: bool = False,
+    helped: bool = True,
 ) -> list[dict[str, Any]]:
     """For each run: success alone with sampled and with greedy actions; success with help (the teacher's action is
     executed wherever the query policy fires); the share of steps at which it fires alone and with help; and the five
@@ -33,7 +38,8 @@ def evaluate(
 
     Sampled actions are drawn from the mean policy, as in training. The greedy action is the likeliest one, or the mean
     where actions are continuous. If `greedy`, query rates, uncertainties and success with help are those of greedy
-    actions too; otherwise of sampled ones. `progress` is called with the episodes done, of `PASSES` times `episodes`.
+    actions too; otherwise of sampled ones. Unless `helped` nothing is measured with help. `progress` is called with the
+    episodes done, of `PASSES` times `episodes`.
     """
     passes: tuple[tuple[str, Acting, bool, str | None], ...] = (
         ("success_alone", "alone", False, None if greedy else "query_rate"),
@@ -41,7 +47,7 @@ def evaluate(
         ("success_with_help", "helped", greedy, "query_rate_with_help"),
     )
     results: dict[str, Tensor] = {}
-    for number, (success, acting, likeliest, rate) in enumerate(passes):
+    for number, (success, acting, likeliest, rate) in enumerate(passes if helped else passes[:2]):
         totals: dict[str, Tensor] = {}
         done = number * episodes
         for batch in chunks(agents, episodes, acting, "evaluation/", likeliest):

@@ -33,6 +33,8 @@ class Work:
     """Of evaluation, for each run."""
     due: Due
     """Says when a stack saves its runs."""
+    alone: bool = False
+    """Agents are measured with nobody to ask, and nothing else is."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,15 @@ def attempt(work: Work, job: int, cells: Sequence[Cell], tell: Tell, stop: Calla
         return Event(job, "stopped")
     tell(Event(job, "began"))
     try:
-        run_stack(cells, work.runs, work.episodes, work.due, lambda units: tell(Event(job, "did", units)), stop)
+        run_stack(
+            cells,
+            work.runs,
+            work.episodes,
+            work.due,
+            lambda units: tell(Event(job, "did", units)),
+            stop,
+            alone=work.alone,
+        )
     except StoppedError:
         return Event(job, "stopped")
     except Exception as error:
@@ -176,19 +186,21 @@ def run_cells(
     progress: Progress,
     due: Due = save_due,
     *,
+    alone: bool = False,
     engine: Open = local,
     tally: Callable[[Tally], None] = lambda tally: None,
 ) -> None:
     """Trains and evaluates the cells, each in its folder under `runs`; `due` says when a stack saves its runs.
 
-    A run that fails does not stop the others. Ctrl-C stops all after a checkpoint.
+    If `alone`, agents are measured with nobody to ask, and nothing else is. A run that fails does not stop the others.
+    Ctrl-C stops all after a checkpoint.
     """
     for folder in (runs, *(runs / cell.folder for cell in cells)):
         refuse_link(folder)
     made = stacks(cells, workers)
     with (
         stop_request("Stopping after a checkpoint; once more to stop at once.") as stopped,
-        engine(Work(runs, episodes, due), max(1, min(workers, len(made))), stopped) as opened,
+        engine(Work(runs, episodes, due, alone), max(1, min(workers, len(made))), stopped) as opened,
     ):
         feed = _Feed(opened, deque(made), runs, progress, tally)
         while feed.goes_on(bool(stopped)):

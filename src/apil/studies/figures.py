@@ -96,7 +96,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 0.3, 0.2, 0.5, 0.46
 """Inches around the panels, for titles and labels; at the left without the numbers at ticks."""
 
 
-def _panels(
+def panel_grid(
     rows: int, columns: int, height: float, *, beside: float = 0.22, below: float = 0.36, **share: Any
 ) -> tuple[Figure, list[list[Axes]]]:
     """Panels of a height, `beside` and `below` each other, in inches; no layout engine, which would draw it twice."""
@@ -115,7 +115,7 @@ def panel_each(names: Sequence[str], height: float, x: str, y: str, below: float
     """A panel for each teacher, two in a row, all on the same scales and with the same two labels."""
     columns = min(2, len(names))
     rows = -(-len(names) // columns)
-    figure, axes = _panels(rows, columns, height, below=below, sharex=True, sharey=True)
+    figure, axes = panel_grid(rows, columns, height, below=below, sharex=True, sharey=True)
     panels = figure.axes
     for panel in panels[len(names) :]:
         panel.set_visible(False)
@@ -179,7 +179,7 @@ def draw_uncertainty(study: StudyRecords) -> Figure | None:
     trainers = [name for name in ("dagger", "apil", "intrun") if name in trained] or trained[:3]
     if not trainers:
         return None
-    figure, axes = _panels(len(_QUANTITIES), len(trainers), 1.36, beside=0.29, below=0.15, sharex=True, sharey="row")
+    figure, axes = panel_grid(len(_QUANTITIES), len(trainers), 1.36, beside=0.29, below=0.15, sharex=True, sharey="row")
     teachers = study.metrics.names("teacher")
     for row, quantity in enumerate(_QUANTITIES):
         axes[row][0].set_ylabel(f"{quantity} ({study.unit})")
@@ -243,7 +243,7 @@ def draw_model_samples(study: StudyRecords) -> Figure | None:
     counts = sorted(study.samples.names("samples"), key=lambda name: int(name) if name.isdigit() else 10**9)
     if not counts:
         return None
-    figure, axes = _panels(1, 2, 2.7, beside=0.55, sharex=True)
+    figure, axes = panel_grid(1, 2, 2.7, beside=0.55, sharex=True)
     for panel in axes[0]:
         for rank, count in enumerate(counts):
             colour = _SAMPLE_COLOURS[min(rank, len(_SAMPLE_COLOURS) - 1)]
@@ -384,7 +384,7 @@ def draw_personas(study: StudyRecords) -> Figure | None:
     teachers = in_order(model.teacher for model in models)
     if not teachers:
         return None
-    figure, axes = _panels(len(teachers), len(trainers), 2.2, below=0.7, sharex="row", sharey="row")
+    figure, axes = panel_grid(len(teachers), len(trainers), 2.2, below=0.7, sharex="row", sharey="row")
     for row, teacher in zip(axes, teachers, strict=True):
         runs = [model for model in models if model.teacher == teacher]
         points, shares = principal_plane([model.personas for model in runs])

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import field
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Ge, Le
 from pydantic import AfterValidator
@@ -166,20 +166,28 @@ class StudyFile:
         return [0] if rule.query == "never" else [point for point in self.answers if point <= most]
 
 
+Kind = TypeVar("Kind")
+
+
 def read_study_file(path: Path) -> StudyFile:
     """The study that a file describes; errors name the file, the key and what is allowed."""
     if not path.is_file():
         raise ApilError(f"There is no study file {path}.")
+    return read_record(path, StudyFile)
+
+
+def read_record(path: Path, kind: type[Kind]) -> Kind:
+    """A record from a TOML file."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ApilError(f"{path} is not TOML: {str(error).splitlines()[0]}.") from error
-    with _naming(path):
-        return StudyFile(**values)
+    with naming(path):
+        return kind(**values)
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Puts the file in front of what is wrong in it."""
     try:
         yield
@@ -188,7 +196,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def own_plan(study: StudyFile, task: TaskEntry, calibration: Calibration, source: Path) -> list[Cell]:
-    with _naming(source):
+    with naming(source):
         settings = {name: value for name, value in study.settings.items() if name != "answer_budget"}
         rules = [rule.query for rule in study.rules]
         base = resolve(

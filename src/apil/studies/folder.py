@@ -16,14 +16,18 @@ _MARK = "study.json"
 
 
 @contextmanager
-def claimed(out: Path, task: str, command: str) -> Iterator[None]:
-    """Makes `out` the folder of a study of `task`, made by `command`, and keeps others from it meanwhile."""
+def claimed(out: Path, task: str, command: str, plugins: str | None = None) -> Iterator[None]:
+    """Makes `out` the folder of a study of `task`, made by `command`, and keeps others from it meanwhile.
+
+    `plugins` are those that the command needs, as APIL_PLUGINS names them; the present ones if not given.
+    """
     _check(out, task)
     make_folder(out)
     with locked(out):
         _check(out, task)
-        plugins = [_relative(plugin) for plugin in map(str.strip, os.environ.get(PLUGINS, "").split(",")) if plugin]
-        given = f"{PLUGINS}={quote(','.join(plugins))} " if plugins else ""  # the command needs their parts
+        named = os.environ.get(PLUGINS, "") if plugins is None else plugins
+        paths = [_relative(plugin) for plugin in map(str.strip, named.split(",")) if plugin]
+        given = f"{PLUGINS}={quote(','.join(paths))} " if paths else ""  # the command needs their parts
         write_json(out / _MARK, {"task": task, "command": given + command})
         yield
 

@@ -78,6 +78,10 @@ class StudyKind(Protocol):
         """What each trained run can do."""
         return evaluate(agents, episodes)
 
+    def evaluate_alone(self, agents: Agents, episodes: int) -> list[dict[str, Any]]:
+        """At least `success_alone` and `success_greedy` of each trained run, with nobody to ask."""
+        return self.evaluate(agents, episodes)
+
     def summary(self, runs: Sequence[RunSettings]) -> dict[str, Any]:
         """What it adds to the top level of summary.json."""
         return {}
@@ -98,6 +102,9 @@ class PlainStudy(StudyKind):
 
     def queries(self) -> tuple[str, ...]:
         return self.compared or study_policies()
+
+    def evaluate_alone(self, agents: Agents, episodes: int) -> list[dict[str, Any]]:
+        return evaluate(agents, episodes, helped=False)
 
 
 def kind_of(task: str) -> StudyKind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator
@@ -13,6 +13,19 @@ from apil.tasks import TASKS
 
 FilePath = Annotated[Path, BeforeValidator(lambda value: Path(value) if isinstance(value, str) else value)]
 _Names = Annotated[tuple[Text, ...], FromList]
+
+
+class Upkeep(Protocol):
+    """How the runs of a study are made and kept."""
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def keep_old(self) -> bool: ...
+
+    @property
+    def so_far(self) -> bool: ...
 
 
 @record
@@ -37,6 +50,30 @@ class StudyOptions:
     """Keep finished runs that were made by other code."""
     so_far: bool = False
     """Run nothing: write the tables, figures and report of the runs that are finished so far."""
+
+
+@record
+class BudgetOptions:
+    """Of the benchmark of rules at equal answers, `apil study budget`."""
+
+    folder: FilePath = Path("examples/budget")
+    """The files that describe it: study.toml, and one for each task."""
+    tasks: _Names = ()
+    """Labels of the tasks; all that are for the report if not given."""
+    rules: _Names = ()
+    """Labels of the rules, or any query policies; all of study.toml if not given. never, dagger and random are always
+    there."""
+    quick: bool = False
+    """Three seeds and the middle budget."""
+    choosing: bool = False
+    """The seeds, and unless --tasks are given the tasks, that are for choosing rules and settings."""
+    workers: Few = 2
+    """Processes, one thread each."""
+    keep_old: bool = False
+    """Keep finished runs that were made by other code."""
+    so_far: bool = False
+    """Run nothing: write the tables and figures of the runs that are finished or, where there are none, of the records
+    in the folder."""
 
 
 @record

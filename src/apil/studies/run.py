@@ -22,7 +22,7 @@ from apil.studies.files import own_plan, read_study_file
 from apil.studies.folder import claimed
 from apil.studies.interactions import write_comparison, write_task
 from apil.studies.kind import Asked, StudyKind, kind_of
-from apil.studies.options import StudyOptions
+from apil.studies.options import StudyOptions, Upkeep
 from apil.studies.plan import Cell
 from apil.studies.records import StudyRecords, read_study
 from apil.studies.report import build_report
@@ -98,7 +98,7 @@ def _of_task(
         if asked.so_far:  # a policy whose threshold was not found yet has no runs
             known = tuple(q for q in asked.queries if thresholds[q] is not None or not needs_threshold(q))
             asked = replace(asked, queries=known)
-        cells = _run(kind.plan(asked, thresholds), asked.out, asked.episodes, options, told)
+        cells = finish(kind.plan(asked, thresholds), asked.out, asked.episodes, options, told)
         told.line("Writing tables, figures and the report")
         write_records(cells, asked.out, {query: notes[query] for query in asked.queries if query in notes})
         kind.examples(asked, cells)
@@ -163,7 +163,7 @@ def _of_file(
             inside, own = folder / task.label, cells[task.label]
             refuse_link(inside)
             with claimed(inside, task.label, command):
-                _run(own, inside, wanted.episodes, options, told)
+                finish(own, inside, wanted.episodes, options, told)
                 told.line("Writing tables, figures and the report")
                 if wanted.answers:
                     measured += write_points(wanted, own, inside, task.label, options.workers)
@@ -176,13 +176,22 @@ def _of_file(
     return {task.label: read_study(folder / task.label) for task in wanted.tasks}
 
 
-def _run(wanted: Sequence[Cell], out: Path, episodes: int, options: StudyOptions, told: Reporter) -> list[Cell]:
-    """Runs what is not finished of a study; returns the runs to report of."""
+def finish(
+    wanted: Sequence[Cell],
+    out: Path,
+    episodes: int,
+    options: Upkeep,
+    told: Reporter,
+    *,
+    name: str = "",
+    alone: bool = False,
+) -> list[Cell]:
+    """Runs what is not finished of a study; returns the runs to report of. `alone` as in `run_cells`."""
     cells = list({cell.folder: cell for cell in wanted}.values())  # one run may serve two policies
     runs = out / "runs"
     refuse_link(runs)
     make_folder(runs)
-    now = standing(cells, runs, episodes)
+    now = standing(cells, runs, episodes, alone=alone)
     if now.other_code and not options.keep_old:
         raise ApilError(
             f"{len(now.other_code)} finished runs in {runs} were made by other code or versions than these "
@@ -201,7 +210,7 @@ def _run(wanted: Sequence[Cell], out: Path, episodes: int, options: StudyOptions
         return [cell for cell in wanted if cell.folder in finished]
     for text in now.lines(cells, runs):
         told.line(text)
-    what, total = f"study {cells[0].config.task.name}", max(1, work_of(now.todo))
+    what, total = f"study {name or cells[0].config.task.name}", max(1, work_of(now.todo))
     told.progress(what, 0, total)
     run_cells(
         now.todo,
@@ -209,6 +218,7 @@ def _run(wanted: Sequence[Cell], out: Path, episodes: int, options: StudyOptions
         episodes,
         options.workers,
         lambda units: told.advance(what, units),
+        alone=alone,
         tally=lambda runs: told.tally(what, runs),
     )
     told.progress(what, total, total)

@@ -84,11 +84,11 @@ class Standing:
             yield f"Left alone: {len(strangers)} runs with other settings, for example {min(strangers)}"
 
 
-def standing(cells: Sequence[Cell], runs: Path, episodes: int) -> Standing:
-    """Looks at the run folders of a study whose runs are evaluated over so many episodes."""
+def standing(cells: Sequence[Cell], runs: Path, episodes: int, *, alone: bool = False) -> Standing:
+    """Looks at the run folders of a study whose runs are evaluated over so many episodes; `alone` as in `run_cells`."""
     vouched = {cell for cell in cells if _vouched(runs / cell.folder, cell.config)}
     whole = vouched | {cell for cell in cells if cell not in vouched and _whole(runs / cell.folder, cell.config)}
-    finished = [cell for cell in cells if cell in whole and _evaluated(runs / cell.folder, episodes)]
+    finished = [cell for cell in cells if cell in whole and _evaluated(runs / cell.folder, episodes, alone)]
     todo = [cell for cell in cells if cell not in finished]
     started = [cell for cell in todo if cell not in whole and (runs / cell.folder).is_dir()]
     begun = [cell for cell in started if _can_go_on(runs / cell.folder, cell.config)]
@@ -142,9 +142,10 @@ def _has_config(folder: Path, config: RunSettings) -> bool:
         return False
 
 
-def _evaluated(folder: Path, episodes: int) -> bool:
+def _evaluated(folder: Path, episodes: int, alone: bool) -> bool:
     evaluation = _read(folder / "evaluation.json")
-    return evaluation.get("asked_for") == episodes and {"success_alone", "teacher_model"} <= set(evaluation)
+    wanted = {"success_alone"} if alone else {"success_alone", "teacher_model"}
+    return evaluation.get("asked_for") == episodes and wanted <= set(evaluation)
 
 
 def _can_go_on(folder: Path, config: RunSettings) -> bool:
@@ -162,11 +163,19 @@ def save_due(iterations: int, since: float, took: float) -> bool:
 
 
 def run_stack(
-    stack: Sequence[Cell], runs: Path, episodes: int, due: Due, progress: Progress, stop: Asks = lambda: False
+    stack: Sequence[Cell],
+    runs: Path,
+    episodes: int,
+    due: Due,
+    progress: Progress,
+    stop: Asks = lambda: False,
+    *,
+    alone: bool = False,
 ) -> None:
     """One stack: trained, saved, evaluated, each cell in its folder under `runs`.
 
-    The results do not depend on what else is in the stack. `due` says when it saves its runs.
+    The results do not depend on what else is in the stack. `due` says when it saves its runs. If
+    `alone`, agents are measured with nobody to ask, and nothing else is.
     """
     with ExitStack() as opened:
         records = []
@@ -179,7 +188,7 @@ def run_stack(
             opened.callback(records[-1].close)
         # Usually all stand at the same iteration; those that a kill during a save left behind go on by themselves.
         for _, group in groupby(sorted(records, key=_stands), key=_stands):
-            _finish(list(group), episodes, due, progress, stop)
+            _finish(list(group), episodes, due, progress, stop, alone)
 
 
 def _stands(record: Record) -> int:
@@ -187,17 +196,20 @@ def _stands(record: Record) -> int:
     return -1 if record.ended else record.done
 
 
-def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progress, stop: Asks) -> None:
+def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progress, stop: Asks, alone: bool) -> None:
     kind = kind_of(records[0].config.task.name)
     trainer = _trained(records, kind, due, progress, stop)
     if stop():
         raise StoppedError
     with closing(trainer.trained_agents()) as agents:
-        evaluations = kind.evaluate(agents, episodes)
-        models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
-    for run, record in enumerate(records):
-        found = {**evaluations[run], "asked_for": episodes, "teacher_model": models[run]}
-        write_json(record.folder / "evaluation.json", found)
+        if alone:
+            evaluations = kind.evaluate_alone(agents, episodes)
+        else:
+            found = kind.evaluate(agents, episodes)
+            models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
+            evaluations = [{**own, "teacher_model": model} for own, model in zip(found, models, strict=True)]
+    for record, evaluation in zip(records, evaluations, strict=True):
+        write_json(record.folder / "evaluation.json", {**evaluation, "asked_for": episodes})
         remove(record.folder / FAILED)
         write_json(record.folder / FINISHED, {"sha256": _checksums(record.folder)})
     progress(_EVALUATION * len(records))

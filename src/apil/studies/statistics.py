@@ -207,6 +207,14 @@ def mean_over_strata(strata: Strata, *, resamples: int = 10_000) -> Estimate:
     return Estimate(found, min(float(low), found), max(float(high), found))
 
 
+def probability_above(ours: Sequence[float] | Floats, theirs: Sequence[float] | Floats) -> float:
+    """P(X > Y) + P(X = Y) / 2 of a run X of ours and one Y of theirs; NaN where either has none."""
+    x, y = _finite(ours), _finite(theirs)
+    if not (x.size and y.size):
+        return math.nan
+    return float((x[:, None] > y).mean() + (x[:, None] == y).mean() / 2)
+
+
 def improvement(ours: Strata, theirs: Strata) -> Estimate:
     """The probability that a run of ours is better (higher) than one of theirs, with its 95 % interval.
 
@@ -218,16 +226,22 @@ def improvement(ours: Strata, theirs: Strata) -> Estimate:
     pairs = [(x, y) for x, y in pairs if x.size and y.size]
     if not pairs:
         return UNKNOWN
-    rng = np.random.default_rng(BOOTSTRAP_SEED)
-
-    def once(some: Sequence[tuple[Floats, Floats]]) -> float:
-        above = [(x[:, None] > y).mean() + (x[:, None] == y).mean() / 2 for x, y in some]
-        return float(np.mean(above))
-
-    found = once(pairs)
-    drawn = [once([(rng.choice(x, len(x)), rng.choice(y, len(y))) for x, y in pairs]) for _ in range(_RESAMPLES)]
+    found = float(np.mean([probability_above(x, y) for x, y in pairs]))
+    drawn = np.zeros(_RESAMPLES)
+    picked = _picked(tuple((len(x), len(y)) for x, y in pairs))
+    for (x, y), (ours_drawn, theirs_drawn) in zip(pairs, picked, strict=True):
+        above = (x[:, None] > y) + (x[:, None] == y) / 2
+        drawn += above[ours_drawn[:, :, None], theirs_drawn[:, None, :]].mean((1, 2)) / len(pairs)
     low, high = np.quantile(drawn, _ENDS)
     return Estimate(found, min(float(low), found), max(float(high), found))
+
+
+@lru_cache(maxsize=8)
+def _picked(sizes: tuple[tuple[int, int], ...]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """For strata with so many runs of ours and theirs, which of them are drawn, [resamples, runs] each."""
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    drawn = [[(rng.integers(0, m, m), rng.integers(0, n, n)) for m, n in sizes] for _ in range(_RESAMPLES)]
+    return [(np.stack([x for x, _ in own]), np.stack([y for _, y in own])) for own in zip(*drawn, strict=True)]
 
 
 def _finite(values: Sequence[float] | Floats) -> Floats:

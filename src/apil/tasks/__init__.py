@@ -11,7 +11,18 @@ if TYPE_CHECKING:
     from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
 
 TASKS = Registry("task", "apil.tasks")
-TASK_FACETS = ("options", "arguments", "model", "evaluation", "study", "study_settings", "report", "agent", "commands")
+TASK_FACETS = (
+    "options",
+    "arguments",
+    "model",
+    "evaluation",
+    "study",
+    "study_settings",
+    "report",
+    "agent",
+    "commands",
+    "plane",
+)
 """What a task may bring beside itself; docs/guide/plug-ins.md says what each is."""
 TASKS.register(
     "grid",
@@ -27,6 +38,7 @@ TASKS.register(
     "7 x 7 grid with walls, random start and goal, 20 steps; failure is possible",
     arguments="apil.tasks.options:MazeArguments",
     report="apil.studies.extras:MAZE",
+    plane="apil.tasks.plane:maze_plane",
 )
 TASKS.register(
     "r2r",
