@@ -9,7 +9,7 @@ and in the units of the task; then A = n. The learner sees them scaled to -1 to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,6 +85,24 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Scene:
+    """What a person is shown of a step: how the episodes came here, and what the agent would do."""
+
+    iteration: int
+    """Of training, or the number of the walk."""
+    step: int
+    pictures: tuple[tuple[tuple[Picture, ...], ...], ...]
+    """[runs][episodes]: the last states, the present one last; none where nobody is asked."""
+    mean: Tensor
+    """[runs, episodes, A] or [runs, episodes, 2n]: the mean policy, as in `Belief`."""
+
+    def of_runs(self, runs: slice | Tensor) -> Scene:
+        """That of some runs only."""
+        chosen = self.pictures[runs] if isinstance(runs, slice) else tuple(self.pictures[run] for run in runs.tolist())
+        return replace(self, pictures=chosen, mean=self.mean[runs])
+
+
+@dataclass(frozen=True)
 class Reference:
     """What a simulated teacher may know of a state: the task's oracle."""
 
@@ -97,6 +115,8 @@ class Reference:
     """[runs, episodes] float: d(s), the distance to the goal set."""
     situations: Situations | None = None
     """The environments behind the tensors; None where the tensors are all there is."""
+    scene: Scene | None = None
+    """What people are shown; None where no teacher asks for it."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError
+from apil.learning.ask import no_answer
 from apil.learning.collect import OpenTeachers
-from apil.learning.sound import no_answer
 from apil.learning.walk import Agents, Question, Walk, advance, walk
 from apil.tasks.protocol import KeepsEnvironments, Task
 from apil.types import Answer, Episodes
@@ -97,9 +97,9 @@ class Flight:
             raise ApilError(f"A flight is of one run, not of a stack of {len(agents.streams.seeds)}.")
         if at_once < 1:
             raise ApilError(f"{at_once} walks at once: give a number from 1 up.")
-        self._agents = replace(agents, guard=agents.guard.taking(at_once))
-        self._at_once = at_once
+        self._agents, self._at_once = agents, at_once
         self._keep, self._keeping = keep, threading.Lock()
+        self._counting = threading.Lock()
         self.left = left
         """Answers that may still be given, those to open questions among them; None for no limit."""
         self._next, self._end = first, None if episodes is None else first + episodes
@@ -154,6 +154,20 @@ class Flight:
             else:
                 return None
 
+    def reserve(self, answers: int) -> int:
+        """Takes up to so many of the answers that are left for questions that no walk waits for; returns how many."""
+        with self._counting:
+            if self.left is None:
+                return answers
+            granted = max(0, min(answers, self.left - len(self._open)))
+            self.left -= granted
+            return granted
+
+    def release(self) -> None:
+        """Gives back an answer that was reserved and will not be given."""
+        with self._counting:
+            self.left = None if self.left is None else self.left + 1
+
     def close(self) -> list[Answered]:
         """Abandons the walks in flight. Returns the answers that were given but not delivered as events yet.
 
@@ -196,10 +210,13 @@ class Flight:
             raise
         if isinstance(found, Episodes):
             return Finished(number, self._leave(number).teachers.final(found))
-        if self.left is not None and self.left <= len(self._open):
+        with self._counting:
+            put = self.left is None or self.left > len(self._open)
+            if put:
+                self._open[number] = found
+        if not put:
             self._going.append((number, no_answer(found.put, self._agents.guard.box)))
         else:
-            self._open[number] = found
             work = (number, self._trips[number].teachers, found)
             threading.Thread(target=self._ask, args=work, name=f"walk {number}", daemon=True).start()
         return None
@@ -217,13 +234,14 @@ class Flight:
         self._arrived.put((number, outcome))
 
     def _receive(self, number: int, outcome: Answer | BaseException) -> Answered:
-        question = self._open.pop(number)
+        with self._counting:
+            question = self._open.pop(number)
+            if isinstance(outcome, Answer) and self.left is not None:
+                given = question.put if outcome.given is None else question.put & outcome.given
+                self.left -= int(given.sum())
         if isinstance(outcome, BaseException):
             self._leave(number)
             raise outcome
-        given = question.put if outcome.given is None else question.put & outcome.given
-        if self.left is not None:
-            self.left -= int(given.sum())
         self._going.append((number, outcome))
         return Answered(number, question, outcome)
 

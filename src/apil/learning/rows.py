@@ -18,8 +18,9 @@ Kind = Literal["floats", "bytes", "bits"]
 Rows = NDArray[Any]
 """[n] records of a `RowFormat`."""
 
-ANSWERED, EXECUTED, VALIDATION = 1, 2, 4
-"""Flags of a row: a teacher answered; its action was executed; it is not learned from."""
+ANSWERED, EXECUTED, VALIDATION, CORRECTION = 1, 2, 4, 8
+"""Flags of a row: a teacher answered; its action was executed; it is not learned from; it takes the place of an earlier
+row of the same step by the same teacher (of the same episode, where whole ones are kept)."""
 _BYTE = np.float32(1.0 / 255.0)
 
 

@@ -15,10 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from apil.learning.rows import ANSWERED, EXECUTED, VALIDATION, RowFormat, Rows
+from apil.learning.rows import ANSWERED, CORRECTION, EXECUTED, VALIDATION, RowFormat, Rows
 from apil.learning.walk import Question
 from apil.rng import Draws, stream_key
 from apil.settings import LearnerSettings
+from apil.teachers.protocol import Kept
 from apil.types import Answer, Episodes, Lessons
 
 _FIRST = 256
@@ -101,6 +102,43 @@ class Shelf:
         self.room.array[self.rows : self.rows + len(rows)] = rows
         self._count(rows, units)
 
+    def find(self, kept: Kept) -> int | None:
+        """The row of an answer, the newest if it was corrected; None where it is not here."""
+        rows = self.room.array[: self.rows]
+        places = np.flatnonzero(
+            (rows["iteration"] == kept.iteration)
+            & (rows["episode"] == kept.episode)
+            & (rows["step"] == kept.step)
+            & (rows["identity"] == kept.identity)
+            & (rows["flags"] & ANSWERED != 0)
+        )
+        return int(places[-1]) if len(places) else None
+
+    def correct(self, row: int, kept: Kept) -> None:
+        """Appends a correction of the answer in a row, with its episode where whole ones are kept.
+
+        From now on it is drawn in place of what it corrects.
+        """
+        first, length = self._unit_of(row)
+        copy = self.room.array[first : first + length].copy()
+        copy["flags"] |= CORRECTION
+        own = copy[row - first : row - first + 1]
+        own["action"], own["distance"] = kept.action.numpy(), kept.distance
+        self._layout.seal(copy)
+        if self.rows + length > len(self.room.array):
+            self.room.grow(self.rows + length)
+        self.room.array[self.rows : self.rows + length] = copy
+        self._count(copy, np.array([[self.rows, length]], np.int64))
+
+    def _unit_of(self, row: int) -> tuple[int, int]:
+        """First row and length of what is drawn with a row."""
+        for index in (self.learned, self.validation):
+            table = index.table
+            places = np.flatnonzero((table[:, 0] <= row) & (row < table[:, 0] + table[:, 1]))
+            if len(places):
+                return int(table[places[0], 0]), int(table[places[0], 1])
+        raise AssertionError("a row that counts is drawn")
+
     def recall(self, count: int) -> None:
         """Takes in `count` rows that are in the room already."""
         rows = self.room.array[:count]
@@ -108,10 +146,14 @@ class Shelf:
 
     def _count(self, rows: Rows, units: NDArray[np.int64]) -> None:
         flags = rows["flags"][units[:, 0] - self.rows]
-        held = (flags & VALIDATION) != 0
-        self.learned.add(units[~held])
-        self.validation.add(units[held])
-        self.answers += int(np.count_nonzero(rows["flags"] & ANSWERED))
+        held, corrects = (flags & VALIDATION) != 0, (flags & CORRECTION) != 0
+        self.learned.add(units[~held & ~corrects])
+        self.validation.add(units[held & ~corrects])
+        for unit in units[corrects]:
+            old = replaced(self.room.array, unit, whole=self._whole)
+            for index in (self.learned, self.validation):
+                index.table[index.table[:, 0] == old] = unit
+        self.answers += int(np.count_nonzero((rows["flags"] & ANSWERED != 0) & (rows["flags"] & CORRECTION == 0)))
         self.rows += len(rows)
 
     def _units(self, rows: Rows, start: int) -> NDArray[np.int64]:
@@ -134,6 +176,17 @@ class Shelf:
             own = rows[first : first + length]
             own["flags"] |= VALIDATION
             self._layout.seal(own)
+
+
+def replaced(rows: Rows, unit: NDArray[np.int64], *, whole: bool) -> int:
+    """The first row of what a correction takes the place of; `unit` is its own first row and length."""
+    first = int(unit[0])
+    own, before = rows[first], rows[:first]
+    same = (before["iteration"] == own["iteration"]) & (before["episode"] == own["episode"])
+    same &= before["step"] == own["step"]
+    if not whole:
+        same &= before["identity"] == own["identity"]
+    return int(np.flatnonzero(same)[-1])
 
 
 class Store:
@@ -162,6 +215,22 @@ class Store:
             "flags": ANSWERED | EXECUTED * int(executes),
         }
         rows = self._layout.write(columns, question.seen.features[given], question.seen.valid[given])
+        with self.lock:
+            self.shelves[0].add(rows)
+
+    def put_kept(self, kept: Kept) -> None:
+        """Appends an answer that no walk waits for; of one run, where answers are drawn by themselves."""
+        columns: dict[str, Tensor | int] = {
+            "iteration": kept.iteration,
+            "episode": kept.episode,
+            "step": kept.step,
+            "version": kept.version,
+            "identity": kept.identity,
+            "distance": torch.tensor([kept.distance]),
+            "action": kept.action.unsqueeze(0),
+            "flags": ANSWERED,
+        }
+        rows = self._layout.write(columns, kept.features.unsqueeze(0), kept.valid.unsqueeze(0))
         with self.lock:
             self.shelves[0].add(rows)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +21,8 @@ from apil.learning.collect import collect, review
 from apil.learning.flight import Finished, Flight, merge
 from apil.learning.group import Groups
 from apil.learning.metrics import Meter, Row
-from apil.learning.rows import RowFormat, Rows
+from apil.learning.reception import Reception
+from apil.learning.rows import CORRECTION, RowFormat, Rows
 from apil.learning.spending import Spending
 from apil.learning.state import weights
 from apil.learning.store import Room, Store, new_store
@@ -26,7 +30,7 @@ from apil.learning.update import Learner
 from apil.learning.walk import Agents, Question
 from apil.rng import Undropped
 from apil.settings import RunSettings
-from apil.teachers.protocol import costs_of
+from apil.teachers.protocol import Desk, Kept, costs_of, desk_of
 from apil.types import Answer, Episodes
 
 
@@ -63,6 +67,9 @@ class Trainer:
         """The weights of runs that have ended, as they were then: what they remember goes on to change."""
         executes = [torch.full((len(g.streams.seeds),), g.part.executes_answer) for g in self.agents.queries]
         self._flight: Flight | None = None
+        self._noting = threading.Lock()
+        self._desk: Desk | None = None
+        self._reception: Reception | None = None
         self._first_walk = 0
         if configs[0].walks:
             _check_walks(configs)
@@ -92,8 +99,44 @@ class Trainer:
         """
         assert self.store is not None
         own = self.store.shelves[0].room.array[before : self.store.shelves[0].rows]
-        self._meter.answers[0] = len(own)
+        self._meter.answers[0] = int(np.count_nonzero(own["flags"] & CORRECTION == 0))
         self._first_walk = max(self._first_walk, int(own["iteration"].max()) + 1 if len(own) else 0)
+
+    def open_desk(self, folder: Path | None) -> None:
+        """Opens the desk where questions wait for people, if there are any; takes in what they answered before.
+
+        After the store is recalled and before its answers are counted.
+        """
+        desk = desk_of(self.agents.teachers[0].part)
+        if desk is None:
+            return
+        if self.store is None:
+            raise ApilError("People teach with a store of answers: leave --as-printed out, or give --replay 128.")
+        desk.open(folder, self.agents.task)
+        self._desk = desk
+        walks = bool(self.configs[0].walks)
+        self._reception = Reception(
+            desk, self.store, walks=walks, note=self._note_kept, reserve=self._reserve, release=self._release
+        )
+        self._reception.recover()
+        if walks:
+            self._first_walk = max(self._first_walk, desk.first_walk)
+        else:
+            self._reception.listen()
+
+    def _reserve(self, answers: int) -> int:
+        return 0 if self._flight is None else self._flight.reserve(answers)
+
+    def _release(self) -> None:
+        if self._flight is not None:
+            self._flight.release()
+
+    def _note_kept(self, kept: Kept) -> None:
+        if self._log is not None:
+            action, there = kept.action.view(1, 1, *kept.action.shape), torch.ones(1, 1, dtype=torch.bool)
+            answer = Answer(action, torch.tensor([[kept.distance]]), torch.tensor([[kept.identity]]), there)
+            with self._noting:
+                self._log.note(kept.iteration, kept.step, there, answer)
 
     def recall(self, run: int, rows: int) -> None:
         """Takes in rows that are in the store of a run already; before training begins or a state is restored."""
@@ -126,7 +169,11 @@ class Trainer:
         training on to more iterations gives the rows that it would have given without the stop.
         """
         first, before = self.configs[0], self.running
+        if self._desk is not None:
+            self._desk.version = self.iteration * first.learner.updates
         episodes = self._walk()
+        if self._reception is not None:
+            self._meter.answers[0] += self._reception.new()
         self.agents.model.observe(episodes)
         self._meter.add(episodes, self._learn(episodes))
         self.iteration += 1
@@ -177,7 +224,11 @@ class Trainer:
         if self._flight is None:
             left = self._spending.left(self._meter.answers)
             most = None if left is None else int(left[0])
+            if most is not None and self._desk is not None:
+                most = max(0, most - self._desk.reviews)
             self._flight = Flight(self.agents, walks, first=self._first_walk, left=most, keep=self._keep)
+            if self._reception is not None:
+                self._reception.listen()
         finished: list[Episodes] = []
         while len(finished) < self.configs[0].learner.batch:
             event = self._flight.event()
@@ -194,13 +245,17 @@ class Trainer:
         assert self.store is not None
         self.store.put(question, answer, self.iteration * self.configs[0].learner.updates, bool(self._executes[0]))
         if self._log is not None:
-            self._log.note(question.iteration, question.t, question.put, answer)
+            with self._noting:
+                self._log.note(question.iteration, question.t, question.put, answer)
 
     def close(self) -> None:
         """Abandons walks in flight, whose answers are kept, and closes the environments."""
         if self._flight is not None:
             self._flight.close()
             self._flight = None
+        if self._desk is not None:
+            self._desk.close()
+            self._desk = self._reception = None
         self.agents.close()
 
     def _learn(self, episodes: Episodes) -> dict[str, Tensor]:
@@ -225,6 +280,7 @@ class Trainer:
     def train(self, progress: Callable[[int], None] = lambda iterations: None) -> None:
         """Trains to the end; `progress` gets how far it is, at every row."""
         try:
+            self.open_desk(None)
             while not self.done:
                 if self.step() is not None:
                     progress(self.progress)

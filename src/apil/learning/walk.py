@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.learning.ask import Guard
+from apil.learning.ask import Guard, no_answer
 from apil.learning.group import Group, Groups, Places, take
-from apil.learning.sound import no_answer
+from apil.learning.scenes import film_of
 from apil.model.protocol import Model
 from apil.query.protocol import Listener, Noting, QueryPolicy, QuerySession
 from apil.rng import Streams, race
@@ -125,6 +125,7 @@ def walk(
     mind = _Mind(agents, episodes, luck, arrival, greedy, training=not prefix) if script is None else _Reader(script)
     follows = _follows(agents, acting, script)
     state = task.reset(streams.draws(f"{prefix}task", iteration), episodes)
+    film = None if prefix else film_of(agents.teachers, task)
     steps: list[Step] = []
     for t in range(horizon):
         live = ~task.done(state)
@@ -135,8 +136,13 @@ def walk(
         fired = mind.ask(seen, belief, t) & live
         # An agent that is measured alone asks nobody; it is noted where it would have.
         put = fired if acting != "alone" else torch.zeros_like(fired)
+        if film is not None:
+            film.add(state, live)
         if acting != "alone" and put.any():
-            answer = yield Question(iteration, t, seen, task.reference(state), put, partial(task.describe, state))
+            reference = task.reference(state)
+            if film is not None:
+                reference = replace(reference, scene=film.scene(iteration, t, belief, put))
+            answer = yield Question(iteration, t, seen, reference, put, partial(task.describe, state))
         else:
             answer = no_answer(put, task.box)
         answered = put if answer.given is None else put & answer.given

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
 
 from torch import Tensor
 
@@ -15,9 +18,7 @@ class Session(Protocol):
     """The teachers during one batch of episodes.
 
     A session may also have `final(distance)`, the final distances [runs, episodes] as the teachers tell them, from the
-    true ones (success is always measured by the truth); `missing_distances = True`: distances may be NaN; and
-    `batched = True`: it answers any number of questions in one call, in no time worth mentioning. One that does not say
-    so is asked one question in each call, and its answer is on file before the next is put.
+    true ones (success is always measured by the truth); and `missing_distances = True`: distances may be NaN.
     """
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
@@ -40,6 +41,70 @@ class Teacher(Protocol):
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> Session:
         """Opens a batch of `episodes` episodes for every run of `draws`; `draws.time` tells how far training is."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An answer that a desk has kept, with what is needed to learn from it."""
+
+    question: str
+    kind: Literal["live", "review", "correction"]
+    """A walk waits for it; nobody waits for it; it takes the place of an earlier answer."""
+    iteration: int
+    episode: int
+    step: int
+    version: int
+    features: Tensor
+    """[F] float"""
+    valid: Tensor
+    """[A] bool"""
+    identity: int
+    action: Tensor
+    """[] long, or [n] float"""
+    distance: float
+    """NaN where it is not known."""
+
+
+class Desk(Protocol):
+    """Where the questions of a run wait for people. It outlives the training: what was answered is kept."""
+
+    frames: int
+    """How many of the last states its people are shown."""
+    version: int
+    """The number of gradient steps before what is asked now; the trainer keeps it up to date."""
+    first_walk: int
+    """The least number that no walk had before; known when it is open."""
+    reviews: int
+    """Questions that nobody waits for and that are still open; known when it is open."""
+
+    def seat(self, members: Sequence[str]) -> None:
+        """The members of the team that the people are in, in the order of their identities."""
+
+    def open(self, folder: Path | None, task: Any) -> None:
+        """Opens it for a training on `task` into a run folder, or without one."""
+
+    def counted(self) -> list[Kept]:
+        """All answers that count so far, a correction in place of what it corrects."""
+
+    def listen(self, take: Callable[[Kept | None], None], grant: Callable[[int], int] | None = None) -> None:
+        """Answers that no walk waits for go to `take` from now on, in another thread; None for one that will not come.
+
+        `grant` says how many of so many reviews may be opened.
+        """
+
+    def final(self, iteration: int, distance: Tensor) -> Tensor:
+        """The final distances as people tell them, from those of the task; both [runs, episodes]."""
+
+    def interrupt(self) -> None:
+        """Nobody waits any longer: open questions stay without an answer."""
+
+    def close(self) -> None:
+        """Training is over, for now."""
+
+
+def desk_of(teacher: Any) -> Desk | None:
+    """Where the questions of a teacher wait for people; None where they do not."""
+    return cast("Desk | None", getattr(teacher, "desk", None))
 
 
 class MemberError(ApilError):
@@ -65,11 +130,6 @@ def told_end(session: Session, distance: Tensor) -> Tensor:
 def may_miss_distances(session: Session) -> bool:
     """Whether NaN may stand for a distance."""
     return bool(getattr(session, "missing_distances", False))
-
-
-def answers_batches(part: Any) -> bool:
-    """Whether a session, or how a member answers, takes whole batches of questions in one call."""
-    return bool(getattr(part, "batched", False))
 
 
 def costs_of(teacher: Any) -> tuple[float, ...]:

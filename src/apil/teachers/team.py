@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,8 +16,8 @@ from torch import Tensor
 from apil.errors import ApilError, in_one_line, unknown_name
 from apil.rng import Draws
 from apil.teachers.committee import Selection
-from apil.teachers.policies import Policy, Question, Reply, as_policy, joined
-from apil.teachers.protocol import MemberError, answers_batches
+from apil.teachers.policies import Policy, Question, Reply, Waiting, as_policy, joined
+from apil.teachers.protocol import Desk, MemberError
 from apil.types import Answer, Observation, Reference
 
 Turn = Literal["draw", "rotate"]
@@ -89,7 +90,10 @@ class Team:
         self.weights = tuple(member.weight / total for member in self.people)
         self.costs = tuple(member.cost for member in self.people)
         self._policies = tuple(as_policy(member.policy) for member in self.people)
-        self._batched = all(answers_batches(policy) for policy in self._policies)
+        self.desk = _desk(self._policies)
+        """Where the questions to members who are people wait; None if there are none."""
+        if self.desk is not None:
+            self.desk.seat(self.members)
 
     def reweighted(self, weights: Sequence[float] | None, selection: Selection | None) -> Team:
         weights = self.weights if weights is None else weights
@@ -105,7 +109,9 @@ class Team:
         present = self._present(draws, episodes, horizon)
         chosen = (torch.where(present, rank, torch.inf) if self.substitute else rank).argmin(-1)
         there = present.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
-        return TeamSession(self.members, self._policies, chosen, there, luck, keys, draws.time, self._batched)
+        return TeamSession(
+            self.members, self._policies, chosen, there, luck, keys, draws.time, draws.iteration, self.desk
+        )
 
     def _ranks(self, draws: Draws, episodes: int, horizon: int) -> Tensor:
         """[runs, T, episodes, K] float: the member with the least rank is to answer, then the next.
@@ -134,6 +140,14 @@ class Team:
         return (draws.uniform(moments, episodes, len(self.people)) < share).expand(-1, horizon, -1, -1)
 
 
+def _desk(policies: Sequence[Policy]) -> Desk | None:
+    """The one desk of all members who are people."""
+    desks = {id(desk): desk for policy in policies if (desk := getattr(policy, "desk", None)) is not None}
+    if len(desks) > 1:
+        raise ApilError("The people of a team are of several People objects: name all of them in one.")
+    return next(iter(desks.values()), None)
+
+
 @dataclass(frozen=True)
 class TeamSession:
     members: tuple[str, ...]
@@ -147,34 +161,40 @@ class TeamSession:
     keys: NDArray[np.uint64]
     """[runs, T, episodes]: of the generators."""
     time: float
-    batched: bool
-    """All members answer whole batches."""
+    iteration: int = 0
+    desk: Desk | None = None
+
+    @property
+    def missing_distances(self) -> bool:
+        """People may not tell them."""
+        return self.desk is not None
+
+    def final(self, distance: Tensor) -> Tensor:
+        """The final distances [runs, episodes] as people tell them, if there are any in the team."""
+        return distance if self.desk is None else self.desk.final(self.iteration, distance)
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        identity = self.identity[:, t]
-        question = Question(observation, reference, asked, self.luck[:, t], self.keys[:, t], self.time)
-        places = asked.nonzero()
-        if len(places) == 1:
-            run, episode = places[0].tolist()
-            there = bool(self.there[run, t, episode])
-            reply = self._reply(int(identity[run, episode]), question) if there else joined((), asked)
-        else:
-            reply = joined(self._replies(question, identity, self.there[:, t]), asked)
-        action = torch.zeros_like(asked, dtype=torch.long) if reply.action is None else reply.action
-        return Answer(action, reference.distance, identity, reply.given)
-
-    def _replies(self, question: Question, identity: Tensor, there: Tensor) -> Iterator[Reply]:
-        """The replies of all members who have a question."""
-        for k in range(len(self.members)):
-            who = question.who & there & (identity == k)
+        identity, luck, keys = self.identity[:, t], self.luck[:, t], self.keys[:, t]
+        asks = []
+        for k, policy in enumerate(self.policies):
+            who = asked & self.there[:, t] & (identity == k)
             if who.any():
-                yield self._reply(k, replace(question, who=who))
+                question = Question(observation, reference, who, luck, keys, self.time)
+                asks.append(
+                    (k, policy.post(question) if isinstance(policy, Waiting) else partial(policy.reply, question))
+                )
+        replies = [self._reply(k, ask) for k, ask in asks]
+        reply = joined(replies, asked)
+        action = torch.zeros_like(asked, dtype=torch.long) if reply.action is None else reply.action
+        distance = reference.distance
+        for own in replies:
+            distance = distance if own.distance is None else torch.where(own.given, own.distance, distance)
+            identity = identity if own.identity is None else torch.where(own.given, own.identity, identity)
+        return Answer(action, distance, identity, reply.given)
 
-    def _reply(self, k: int, question: Question) -> Reply:
+    def _reply(self, k: int, ask: Callable[[], Reply]) -> Reply:
         try:
-            return self.policies[k].reply(question)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
+            return ask()
+        except Exception as error:
             said = error if isinstance(error, ApilError) else f"raised {in_one_line(error)}"
             raise MemberError(f"(member '{self.members[k]}') {said}") from error
