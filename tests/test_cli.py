@@ -200,7 +200,10 @@ _SMALL_STUDY = ("--seeds", "1", "--iterations", "2", "--episodes", "2", "--worke
     ("arguments", "message"),
     [
         (("train", "--task", "gird", *_TINY), "Unknown task 'gird'. Did you mean 'grid'? Known: grid, maze, r2r."),
-        (("train", "--teacher", "detmm", *_TINY), "Unknown teacher 'detmm'. Did you mean 'detm'? Known: detm, rand,"),
+        (
+            ("train", "--teacher", "detmm", *_TINY),
+            "Unknown teacher 'detmm'. Did you mean 'detm'? Known: detm, people, rand,",
+        ),
         (("train", "--teacher", "first+lst", *_TINY), "Unknown committee member 'lst'. Did you mean 'last'?"),
         (
             ("train", "--query", "appil", *_TINY),

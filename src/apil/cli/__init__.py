@@ -14,14 +14,20 @@ from typing import Annotated, Any
 
 import tyro
 
-from apil.cli import answers, calibrate, evaluate, other, study, train
+from apil.cli import answers, calibrate, evaluate, other, study, teach, train
 from apil.cli.options import refuse_odd_paths, refuse_unknown
 from apil.errors import ApilError, one_line
 from apil.memory import lacks_memory
 from apil.tasks import TASKS
 
 _WORDS = "Train an agent from several teachers who disagree, and ask them only when asking helps."
-_DERIVED: dict[str, Any] = {"train": train, "evaluate": evaluate, "study": study, "calibrate": calibrate}
+_DERIVED: dict[str, Any] = {
+    "train": train,
+    "teach": teach,
+    "evaluate": evaluate,
+    "study": study,
+    "calibrate": calibrate,
+}
 """Commands whose options depend on what else is typed."""
 _FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
     "answers": (answers.Answers, answers.answers),
@@ -62,8 +68,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         same = "stopped; the same command goes on from what is finished and from the last checkpoints."
-        resumed = words[:1] == ["train"] and command is not None
-        on = f"stopped at once; resume with: apil train --resume {command.resume or command.out}" if resumed else same
+        resumed = words[:1] in (["train"], ["teach"]) and command is not None
+        how = f"apil {words[0]} --resume {command.resume or command.out}" if resumed else ""
+        on = f"stopped at once; resume with: {how}" if resumed else same
         print(f"apil: {on}", file=sys.stderr)
         sys.exit(130)
 

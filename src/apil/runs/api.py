@@ -91,7 +91,7 @@ def train(
             f"{str(task)[:60]!r} is no task: give one of apil.tasks.from_gymnasium, or Maze() and the like."
         )
     own = None if isinstance(teacher, str) else require_teacher(teacher)
-    names = teacher if isinstance(teacher, str) else "+".join(teacher.members)
+    names = teacher if isinstance(teacher, str) else getattr(teacher, "spec", "+".join(teacher.members))
     thresholds = load_calibration(None if calibration is None else Path(calibration))
     found = resolve(task, names, query, settings, thresholds, as_printed=as_printed)
     parts = Parts(found.task, own, make_optimizer)

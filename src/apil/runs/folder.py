@@ -7,6 +7,8 @@ metrics.jsonl                a row each `log_every` iterations
 answers.jsonl                every question and answer
 answers.store                every answer with what is needed to learn from it again; none with `replay` 0
 earlier.json                 where the first answers of the store come from, if the run was given some to start with
+people.sqlite, links.json    what people were asked and answered, and their links; of runs that people teach
+teaching.json, people.log    who teaches and how they are asked; complaints of the server
 answers.png                  a figure of the store, by `apil answers`
 timings.jsonl                seconds; the only file that differs between two equal runs
 checkpoint-*.safetensors     weights, optimisers and sums, the last two

@@ -15,6 +15,7 @@ from apil.files import empty_folder, locked, read_rows
 from apil.learning.build import NAMED, Parts, build
 from apil.learning.collect import Agents
 from apil.learning.metrics import Row
+from apil.learning.trainer import Trainer
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
 from apil.runs.earlier import Earlier
@@ -22,8 +23,11 @@ from apil.runs.folder import load_config
 from apil.runs.owned import remove_own_files
 from apil.runs.writer import Due, Record, train_on
 from apil.settings import RunSettings
+from apil.teachers.protocol import desk_of
 
 Progress = Callable[[int], None]
+Look = Callable[[Trainer], None]
+"""Called after every iteration."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ def start_run(
     progress: Progress,
     parts: Parts = NAMED,
     answers_from: Path | None = None,
+    look: Look = lambda trainer: None,
 ) -> Outcome:
     """Trains a new run into an empty folder; its store begins with the answers of an earlier run, if one is given."""
     parts = parts.made_for(config)
@@ -59,7 +64,7 @@ def start_run(
         try:
             if earlier is not None:
                 earlier.write(folder, config)
-            return _train(config, folder, progress, parts, agents)
+            return _train(config, folder, progress, parts, agents, look)
         except BaseException:
             if not (folder / "config.json").exists():  # it cannot be resumed: the same command must be able to start it
                 with suppress(ApilError):
@@ -67,7 +72,14 @@ def start_run(
             raise
 
 
-def resume_run(folder: Path, *, iterations: int | None, progress: Progress, parts: Parts = NAMED) -> Outcome:
+def resume_run(
+    folder: Path,
+    *,
+    iterations: int | None,
+    progress: Progress,
+    parts: Parts = NAMED,
+    look: Look = lambda trainer: None,
+) -> Outcome:
     """Goes on with a stopped run: the files and weights become those of a run that was never stopped."""
     config = load_config(folder)
     with locked(folder):
@@ -77,17 +89,17 @@ def resume_run(folder: Path, *, iterations: int | None, progress: Progress, part
                     f"The run in {folder} is to have {config.iterations} iterations: they can be raised, not cut."
                 )
             config = config.changed(iterations=iterations)
-        return _train(config, folder, progress, parts.made_for(config))
+        return _train(config, folder, progress, parts.made_for(config), None, look)
 
 
 def _train(
-    config: RunSettings, folder: Path, progress: Progress, parts: Parts, agents: Agents | None = None
+    config: RunSettings, folder: Path, progress: Progress, parts: Parts, agents: Agents | None, look: Look
 ) -> Outcome:
     record = Record(folder, config, parts)
     began = record.done
     try:
         if not record.ended:
-            _go_on(record, progress, agents)
+            _go_on(record, progress, agents, look)
         else:
             progress(began)
     finally:
@@ -96,12 +108,13 @@ def _train(
     return Outcome(config, began, record.done, not record.ended, rows[-1] if rows else None)
 
 
-def _go_on(record: Record, progress: Progress, agents: Agents | None) -> None:
-    config = record.config
-    with stop_request("Stopping after this iteration; once more to stop at once.") as stopped:
+def _go_on(record: Record, progress: Progress, agents: Agents | None, look: Look) -> None:
+    config, desk = record.config, desk_of(record.parts.teacher)
+    interrupt = (lambda: None) if desk is None else desk.interrupt
+    with stop_request("Stopping after this iteration; once more to stop at once.", interrupt) as stopped:
         try:
             due: Due = lambda done, since, took: done % config.save_every == 0  # noqa: E731
-            train_on([record], due, progress, stopped, agents=agents)
+            train_on([record], due, progress, stopped, look=look, agents=agents)
         except DivergenceError as error:
             good = load_checkpoint(record.folder, config)
             last = f"the checkpoint of iteration {good.iteration} is good" if good else "there is no checkpoint yet"
@@ -109,14 +122,15 @@ def _go_on(record: Record, progress: Progress, agents: Agents | None) -> None:
 
 
 @contextmanager
-def stop_request(words: str) -> Iterator[list[int]]:
-    """Ctrl-C (or SIGTERM) adds to the list that is yielded, and says so; a second one stops at once."""
+def stop_request(words: str, begin: Callable[[], None] = lambda: None) -> Iterator[list[int]]:
+    """Ctrl-C (or SIGTERM) adds to the list that is yielded, calls `begin`, and says so; a second one stops at once."""
     stopped: list[int] = []
 
     def request(number: int, frame: FrameType | None) -> None:
         if stopped:
             raise KeyboardInterrupt
         stopped.append(number)
+        begin()
         print(f"\n{words}", file=sys.stderr)
 
     try:

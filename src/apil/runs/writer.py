@@ -201,17 +201,18 @@ def train_on(
         trainer.restore(records[0].done, [record.saved for record in records])
     elif any(record.stored for record in records):
         trainer.observe_stored()
-    if records[0].config.walks:
-        trainer.count_stored(stores[0].before)
-    for run, record in enumerate(records):
-        write_description(record.folder, trainer.agents, run, record.config)
-    progress(trainer.progress)
     try:
+        trainer.open_desk(records[0].folder)
+        if records[0].config.walks:
+            trainer.count_stored(stores[0].before)
+        for run, record in enumerate(records):
+            write_description(record.folder, trainer.agents, run, record.config)
+        progress(trainer.progress)
         _loop(trainer, log, records, due, progress, stopped, kept, look)
     finally:
         trainer.close()
         if log is not None:
-            log.close()
+            log.flush()
     return trainer
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -88,7 +88,6 @@ class CommitteeSession:
     """[runs, T, episodes] long: who answers."""
     share: Tensor
     """[runs, T, episodes] float: how far down the reference actions the answer is."""
-    batched: ClassVar[bool] = True
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         return Answer(picked(reference, self.share[:, t]), reference.distance, self.identity[:, t])
@@ -121,14 +120,23 @@ def committee(spec: str, weights: Sequence[float] | None = None, selection: Sele
     return found
 
 
+def _named(spec: str) -> Any:
+    name, colon, argument = spec.partition(":")
+    if colon and name in TEACHERS.names():
+        return TEACHERS.load(name)(argument)
+    return equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
+
+
 def teacher(spec: str, weights: Sequence[float] | None = None, selection: Selection | None = None) -> Teacher:
     """Teachers by their registered name, simulated members joined by '+', or the members of registered teachers.
+
+    What follows a colon goes to the registered teacher: people:ann+bob.
 
     Weights and selection are the teachers' own if not given; only those who draw a member by weights can change them.
     """
     base: Any
     try:
-        base = equal(spec.split("+")) if "+" in spec or spec in MEMBERS else TEACHERS.load(spec)()
+        base = _named(spec)
     except UnknownNameError:
         # Those from outside apil who have these members: so a run names teachers that it was given as objects.
         made = (TEACHERS.load(entry.name)() for entry in TEACHERS if entry.own)
