@@ -148,6 +148,8 @@ class TMazeOptions:
     """Everything is saved with a run, and a run is short unless it is set otherwise."""
 
     arguments: type = TMazeArguments
+    places: tuple[str, ...] = ()
+    """None of the options names a file."""
 
     def resolve(self, given: Mapping[str, Any]) -> Resolved:
         """Fills in what is open; `apil train --iterations N` goes before the 300 of here."""

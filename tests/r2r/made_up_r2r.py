@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from apil.r2r.checksum import tables_checksum
+from apil.r2r.world import METADATA
 
 Files = dict[str, Any]
 """By path in the layout: what a JSON file holds, a text, or bytes."""
@@ -131,3 +137,17 @@ def write_archives(folder: Path, files: Files) -> Path:
                     member.size = len(data)
                     tar.addfile(member, io.BytesIO(data))
     return folder
+
+
+def read_compiled(file: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """What the header of compiled data says, and their tables."""
+    with safe_open(file, framework="pt") as opened:
+        about = json.loads(opened.metadata()[METADATA])
+        return about, {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
+
+
+def write_compiled(file: Path, about: dict[str, Any], tables: dict[str, torch.Tensor], *, seal: bool = True) -> None:
+    """Writes compiled data, with a checksum that fits unless it is left as it is."""
+    if seal:
+        about = {**about, "tables": tables_checksum(about, {name: table.numpy() for name, table in tables.items()})}
+    save_file({name: table.contiguous() for name, table in tables.items()}, file, {METADATA: json.dumps(about)})

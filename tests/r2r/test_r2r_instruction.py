@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from made_up_r2r import read_compiled, write_compiled
 from torch import Tensor
 
 from apil.errors import ApilError
@@ -54,9 +53,7 @@ def houses_data(request: pytest.FixtureRequest, houses_data: Path, tmp_path_fact
 
 def _with_readings(data: Path, folder: Path) -> Path:
     """The same compiled file with readings at random. Of every fifth episode the mirrored text was not read."""
-    with safe_open(data, framework="pt") as opened:
-        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a mapping)
-        about = opened.metadata()
+    about, tensors = read_compiled(data)
     lengths = torch.cat([split.tokens_length for split in World.open(data).splits.values()])
     start = (lengths.cumsum(0) - lengths) * 2
     chance = torch.Generator().manual_seed(5)
@@ -64,7 +61,7 @@ def _with_readings(data: Path, folder: Path) -> Path:
     tensors["read_scale"] = torch.rand(10, generator=chance) / 60
     tensors["read_start"] = start
     tensors["read_mirrored"] = torch.where(torch.arange(len(start)) % 5 > 0, start + lengths, -1)
-    save_file(tensors, folder / data.name, metadata=about)
+    write_compiled(folder / data.name, about, tensors)
     return folder / data.name
 
 

@@ -50,6 +50,17 @@ def test_a_link_in_a_run_folder_is_refused_and_its_target_stays(run: Path, tmp_p
     _longer(run)
 
 
+@pytest.mark.parametrize("name", ["people.sqlite", "people.log", "links.json"])
+def test_a_link_in_place_of_what_people_said_is_refused(run: Path, tmp_path: Path, name: str) -> None:
+    (run / name).symlink_to(tmp_path / "made")
+    with pytest.raises(ApilError, match=f"{name} is a symbolic link"):
+        _longer(run)
+    (run / name).unlink()
+    (run / name).write_text("dear to all")
+    remove_own_files(run)
+    assert (run / name).read_text() == "dear to all"
+
+
 def test_a_link_without_a_target_makes_no_file(run: Path, tmp_path: Path) -> None:
     (run / "timings.jsonl").unlink()
     (run / "timings.jsonl").symlink_to(tmp_path / "made")

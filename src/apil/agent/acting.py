@@ -25,6 +25,7 @@ from apil.model.protocol import ActingModel, Model
 from apil.query.protocol import Listener, QueryPolicy
 from apil.rng import Draws, Streams, race
 from apil.tasks.gymnasium.encoders import Encoder
+from apil.tasks.places import find_place
 from apil.types import Answer, Belief, Observation, Uncertainty
 
 _PARTS = tuple(field.name for field in fields(Uncertainty))
@@ -60,11 +61,17 @@ def load(folder: str | Path, *, encoder: Encoder | None = None, data: str | Path
     """
     spec, saved = read_agent(Path(folder))
     try:
-        model, query = build(spec, saved, encoder, None if data is None else str(data))
+        model, query = build(spec, saved, encoder, _place(Path(folder), spec) if data is None else str(data))
         return Agent(spec, model, query, saved)
     except (MemoryError, RuntimeError, OverflowError) as error:
         told = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
         raise ApilError(f"Cannot build the agent in {folder} ({told}): restore its files.") from error
+
+
+def _place(folder: Path, spec: AgentSpec) -> str | None:
+    """Where the data of an agent in the folder of its run are now, if it has some."""
+    typed = (spec.own or {}).get("data")
+    return find_place(folder, "data", typed) if isinstance(typed, str) and typed else None
 
 
 class Agent:

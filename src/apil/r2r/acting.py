@@ -18,7 +18,8 @@ class Acting:
 
     def describe(self, task: R2R, model: InstructionModel) -> dict[str, Any]:
         """Where the data were and which they are, and the sizes of the encoder."""
-        return {"data": task.data, "digest": task.world.digest, "sizes": asdict(model.sizes)}
+        world = task.world
+        return {"data": task.data, "digest": world.digest, "tables": world.tables, "sizes": asdict(model.sizes)}
 
     def rebuild(self, spec: AgentSpec, streams: Streams, data: str | None) -> InstructionModel:
         """The model over the data at `data`, or where they were in training; refuses other data."""
@@ -28,10 +29,11 @@ class Acting:
             sizes = InstructionSizes(**own["sizes"])
         except (KeyError, TypeError):
             raise ApilError("agent.json does not tell the sizes of R2R's model: restore it.") from None
-        if not isinstance(place, str) or not isinstance(digest, str):
+        tables = own.get("tables", "")  # an older agent has none
+        if not isinstance(place, str) or not isinstance(digest, str) or not isinstance(tables, str):
             raise ApilError("agent.json does not name the data of R2R: restore it.")
         try:
-            task = R2R(place, spec.horizon, digest=digest)
+            task = R2R(place, spec.horizon, digest=digest, tables=tables)
         except ApilError as error:
             raise ApilError(f"{error} For a trained agent: apil.load(folder, data=...).") from error
         return InstructionModel(streams, task, len(spec.teachers), spec.model, sizes)

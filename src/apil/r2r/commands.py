@@ -81,6 +81,8 @@ class DataShow:
         print(f"Vocabulary: {len(world.vocabulary)} words. Features: {', '.join(world.features) or 'none'}")
         if lacking:
             print(f"Not in the raw files: {', '.join(lacking)} (docs/guide/r2r.md says where to get them)")
+        if not world.vouched:
+            print("No checksum, since an older apil compiled it: compile it again to have changes noticed on opening.")
         if world.unread:
             print(f"Not read: {', '.join(world.unread)} (splits are {', '.join(SPLITS)})")
         if is_official(world):

@@ -14,6 +14,8 @@ from safetensors.numpy import save
 
 from apil.errors import ApilError
 from apil.files import write_bytes
+from apil.r2r.checksum import NAME as CHECKSUM
+from apil.r2r.checksum import tables_checksum
 from apil.r2r.features import glove_table, room_table, seen_words, sight_tables, word_counts
 from apil.r2r.graph import Arrays, graph_tables, padded
 from apil.r2r.images import image_table
@@ -65,12 +67,14 @@ def compile_world(
         metadata["features"].append("readings")
         source.sha256["text model"] = reader.sha256
     metadata["sha256"] = source.sha256
+    tables = {name: np.ascontiguousarray(table) for name, table in arrays.items()}
+    metadata[CHECKSUM] = tables_checksum(metadata, tables)
     tell("writing", 0, 1)
     # One entry: several would stand in the header in no fixed order.
     header = {METADATA: json.dumps(metadata, ensure_ascii=False)}
     with suppress(OSError):  # the next line says why a file cannot be written
         out.mkdir(parents=True, exist_ok=True)
-    write_bytes(out / FILE, save({name: np.ascontiguousarray(table) for name, table in arrays.items()}, header))
+    write_bytes(out / FILE, save(tables, header))
     return out / FILE
 
 

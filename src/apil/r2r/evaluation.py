@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Le
 
-from apil.errors import unknown_name
+from apil.errors import ApilError, unknown_name
 from apil.settings.record import Count, Says, Text, record
 
 if TYPE_CHECKING:
@@ -45,10 +45,16 @@ class R2REvaluation:
         from apil.r2r.routes import draw_first
         from apil.runs.evaluation import Measured
         from apil.runs.folder import load_config, load_run
+        from apil.tasks.places import find_options
 
         wanted = R2REvaluationArguments(**given)
         settings = load_config(folder)
-        options = {**settings.task.options, "data": wanted.data or settings.task.options.get("data", "")}
+        options = {**settings.task.options, "data": wanted.data}
+        if not wanted.data:
+            try:
+                options = find_options(folder, settings.task.name, settings.task.options)
+            except ApilError as error:
+                raise ApilError(f"{error} Or name it with --data.") from None
         task = OPTIONS.make(options)
         if wanted.split not in task.splits:
             raise unknown_name("split", wanted.split, task.splits)

@@ -81,16 +81,17 @@ class R2RArguments(InstructionSizes):
 
 _USUAL_PLACE = "data/r2r"
 _PLACE = ("data", "horizon", "reading", "held_out")
-_TASK = (*_PLACE, "digest")
+_TASK = (*_PLACE, "digest", "tables")
 
 
 class R2ROptions:
     """The facet `options` of R2R."""
 
     arguments: type = R2RArguments
+    places: tuple[str, ...] = ("data",)
 
     def resolve(self, given: Mapping[str, Any]) -> Resolved:
-        """The preset, what was given, and a digest of the data that guards against others on resume."""
+        """The preset, what was given, and the digest and checksum of the data, which guard against others on resume."""
         from apil.r2r.task import R2R
 
         all_of_it = R2RArguments(**given)
@@ -106,13 +107,15 @@ class R2ROptions:
                 how = "with --image-features" if name == "images" else f"files with {name} (docs/guide/r2r.md)"
                 raise ApilError(f"The data have no {name}: compile {how}, or leave it out of --features.")
         notice = "No --data: the agent lives in generated houses (made on first use); see docs/guide/r2r.md."
-        options = {**place, "digest": world.digest, **encoder}
+        options = {**place, "digest": world.digest, "tables": world.tables, **encoder}
         learning = {**preset.learning, "options": {**options, **preset.learning_sizes, **typed}}
         return Resolved(options, preset.settings, "" if all_of_it.data else notice, learning)
 
     def identity(self, options: Mapping[str, Option]) -> Mapping[str, Option]:
-        """With the digest of the data in the place of where they lie."""
-        return {**options, "data": _USUAL_PLACE} if options.get("digest") else options
+        """With the digest of the data in the place of where they lie. Their checksum guards, and does not name: data
+        that were compiled before there was one are the same."""
+        named = {name: value for name, value in options.items() if name != "tables"}
+        return {**named, "data": _USUAL_PLACE} if options.get("digest") else named
 
     def make(self, options: Mapping[str, Option]) -> R2R:
         """The task."""
@@ -120,7 +123,7 @@ class R2ROptions:
 
         sizes_of(options)
         place: dict[str, Any] = {name: value for name, value in options.items() if name in _TASK}
-        R2RArguments(**{name: value for name, value in place.items() if name != "digest"})
+        R2RArguments(**{name: value for name, value in place.items() if name in _PLACE})
         return R2R(**place)
 
 

@@ -59,9 +59,16 @@ class R2R:
     success_distance = 3.0
 
     def __init__(
-        self, data: str = "", horizon: int = 10, reading: Reading = "closer", held_out: int = 0, digest: str = ""
+        self,
+        data: str = "",
+        horizon: int = 10,
+        reading: Reading = "closer",
+        held_out: int = 0,
+        digest: str = "",
+        tables: str = "",
     ) -> None:
-        """`data` is a compiled file or its folder; generated houses if empty. `digest` guards against other data.
+        """`data` is a compiled file or its folder; generated houses if empty. `digest` guards against other data, and
+        `tables`, their checksum, against the same data with changes.
 
         `held_out` scans of the train split, evenly spread, are kept for the split 'held_out', to tune on."""
         R2RArguments(horizon=horizon, reading=reading)
@@ -70,6 +77,11 @@ class R2R:
         if digest not in ("", self.world.digest):
             raise ApilError(
                 f"{data or 'The generated houses'} is not the data that the run was trained on: name that with --data."
+            )
+        if tables not in ("", self.world.tables):
+            raise ApilError(
+                f"{data or 'The generated houses'} was changed since the run was trained on it (checksum "
+                f"{self.world.tables[:12]}, not {tables[:12]}): restore it, or compile it again from the same files."
             )
         self.horizon = horizon
         self._held_out = held_out

@@ -15,10 +15,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from apil.errors import ApilError, unknown_name
+from apil.r2r.checksum import tables_checksum
 from apil.r2r.layout import REQUIRED_SPLITS
 from apil.r2r.scenes import Readings
 from apil.r2r.soundness import check_world
-from apil.settings.record import FromList, Says, Whole, record, shown
+from apil.settings.record import FromList, Says, Text, Whole, record, shown
 
 FILE = "r2r.safetensors"
 METADATA = "r2r"
@@ -45,6 +46,8 @@ class Header:
     ]
     sha256: Annotated[dict[str, str], Says("checksums by file are expected")]
     unread: _Names = ()
+    tables: Text = ""
+    """The checksum of the file; empty in one of an older apil."""
 
     def __post_init__(self) -> None:
         for split in REQUIRED_SPLITS:
@@ -146,6 +149,10 @@ class World:
     """train, val_seen, val_unseen and, where it was compiled, test."""
     sha256: Mapping[str, str]
     """Of each raw file that this was compiled from."""
+    tables: str
+    """The checksum of the file: see `tables_checksum`."""
+    vouched: bool
+    """The file has noted its checksum, and it fits; one of an older apil has none."""
 
     @classmethod
     def open(cls, path: Path) -> World:
@@ -159,7 +166,10 @@ class World:
                 other = about["schema"] != SCHEMA
                 tensors = {} if other else {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             if not other:
-                world = cls(**_fields(Header(**about), tensors))
+                header, tables = Header(**about), tables_checksum(about, {n: t.numpy() for n, t in tensors.items()})
+                if header.tables not in ("", tables):
+                    raise ValueError("it was changed since it was compiled: its checksum does not fit")
+                world = cls(**_fields(header, tensors), tables=tables, vouched=bool(header.tables))
                 check_world(world)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             why = (str(error).splitlines() or [type(error).__name__])[0]
@@ -211,7 +221,7 @@ def _fields(about: Header, tensors: dict[str, Tensor]) -> dict[str, Any]:
         parts[split][field] = table.long() if field == "tokens" and table.dtype == torch.int16 else table
     names = ("rows", "scale", "start", "mirrored") if "read_rows" in tensors else ()
     read = {name: tensors.pop(f"read_{name}") for name in names}
-    lists = {name: value for name, value in vars(about).items() if name not in ("schema", "names")}
+    lists = {name: value for name, value in vars(about).items() if name not in ("schema", "names", "tables")}
     return {
         **({} if "images" in about.features else {"images": None}),
         "read": Readings(**read) if read else None,

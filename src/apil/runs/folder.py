@@ -2,7 +2,7 @@
 
 config.json                  all settings, resolved
 agent.json                   what the agent is, for `apil.load`
-environment.json             versions, commit, machine
+environment.json             versions, commit, machine, and where the data of the run lie
 metrics.jsonl                a row each `log_every` iterations
 answers.jsonl                every question and answer
 answers.store                every answer with what is needed to learn from it again; none with `replay` 0
@@ -35,6 +35,7 @@ from apil.runs.store_file import NAME as STORE
 from apil.runs.store_file import check_prefix
 from apil.settings import RunSettings
 from apil.settings.record import Option
+from apil.tasks.places import find_options
 
 
 def load_config(folder: Path) -> RunSettings:
@@ -44,6 +45,13 @@ def load_config(folder: Path) -> RunSettings:
     if not isinstance(values, dict):
         raise ApilError(f"{folder / 'config.json'} is not a run's config: use a folder written by `apil train`.")
     return RunSettings.from_json(values)
+
+
+def located(folder: Path, config: RunSettings, parts: Parts = NAMED) -> RunSettings:
+    """The config of a run with its data where they are now; as it is where the task is given as an object."""
+    if parts.task is not None:
+        return config
+    return config.changed(options=find_options(folder, config.task.name, config.task.options))
 
 
 def load_run(
@@ -56,7 +64,7 @@ def load_run(
     config = load_config(folder)
     configure_torch()
     try:
-        agents = build([config if options is None else config.changed(options=options)], parts)
+        agents = build([located(folder, config, parts) if options is None else config.changed(options=options)], parts)
     except UnknownNameError as error:
         raise ApilError(
             f"{error} If the run was trained with parts of your own, name the plug-in that registers them in "

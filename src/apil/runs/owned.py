@@ -15,19 +15,22 @@ _OWN = re.compile(
     r"(config|agent|environment|earlier|finished)\.json|(metrics|answers|timings)\.jsonl|answers\.(store|png)"
     r"|checkpoint-\d{8,}\.(json|safetensors)|evaluation(-.+)?\.json|look-\d{8,}\.json|failed\.log|\.lock"
 )
+_PEOPLE = re.compile(r"(people\.(sqlite.*|log)|(links|teaching)\.json)")
+"""What people said is never removed."""
 
 
-def own_files(folder: Path) -> list[Path]:
-    """What is there of apil's own files, sorted."""
+def own_files(folder: Path, *, people: bool = False) -> list[Path]:
+    """What is there of apil's own files, sorted; `people`: with those of the people who teach."""
     try:
-        return sorted(path for path in folder.iterdir() if _OWN.fullmatch(path.name))
+        found = sorted(folder.iterdir())
+        return [path for path in found if _OWN.fullmatch(path.name) or (people and _PEOPLE.fullmatch(path.name))]
     except OSError as error:
         raise AccessError(f"Cannot read {folder}: {error.strerror}. Check its permissions.") from error
 
 
 def refuse_links(folder: Path) -> None:
     """Refuses a folder in which one of apil's files is a symbolic link: to write it would change another file."""
-    for path in own_files(folder):
+    for path in own_files(folder, people=True):
         refuse_link(path)
 
 

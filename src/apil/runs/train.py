@@ -19,7 +19,7 @@ from apil.learning.trainer import Trainer
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
 from apil.runs.earlier import Earlier
-from apil.runs.folder import load_config
+from apil.runs.folder import load_config, located
 from apil.runs.owned import remove_own_files
 from apil.runs.writer import Due, Record, train_on
 from apil.settings import RunSettings
@@ -89,7 +89,7 @@ def resume_run(
                     f"The run in {folder} is to have {config.iterations} iterations: they can be raised, not cut."
                 )
             config = config.changed(iterations=iterations)
-        return _train(config, folder, progress, parts.made_for(config), None, look)
+        return _train(config, folder, progress, parts.made_for(located(folder, config, parts)), None, look)
 
 
 def _train(

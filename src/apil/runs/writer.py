@@ -21,12 +21,14 @@ from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, keep_up_to, load_checkpoint, save_checkpoint
 from apil.runs.describe import write_description
 from apil.runs.earlier import header_of, noted_prefix
-from apil.runs.environment import changed_software, environment
+from apil.runs.environment import changed_software, changes_arithmetic, environment
 from apil.runs.journal import Journal, Prefix, rest_of
 from apil.runs.owned import refuse_links
 from apil.runs.store_file import NAME as STORE
 from apil.runs.store_file import StoreFile
 from apil.settings import RunSettings
+from apil.tasks.places import KEY as PLACES
+from apil.tasks.places import NOTE, note_places
 
 Due = Callable[[int, float, float], bool]
 """Whether to save now: iterations done, seconds since the last save, seconds that it took."""
@@ -74,7 +76,7 @@ class Record:
             # The config comes first: from here on the run can be resumed.
             write_json(self.folder / "config.json", self.config.to_json())
             _set_aside(self.folder)
-            _note_environment(self.folder)
+            _note_environment(self.folder, self.config)
         early = _line(early_row(self.config, found))
         keep = len(early) if self._metrics.rest.startswith(early) else 0
         self._metrics.open(keep)
@@ -160,18 +162,28 @@ def is_whole(folder: Path, config: RunSettings) -> bool:
         return False
 
 
-def _note_environment(folder: Path) -> None:
-    """Writes what software the run is made with; tells when it goes on with another: its bytes may then differ."""
-    path, now = folder / "environment.json", environment()
+def _note_environment(folder: Path, config: RunSettings) -> None:
+    """Writes what the run is made with and where its data lie; tells when it is resumed with something else."""
+    path, now = folder / NOTE, environment()
     try:
         before = read_json(path) if path.exists() else now
+    except AccessError:
+        raise
     except ApilError:
         before = {}
     changed = changed_software(before, now)
     if changed:
-        print(f"apil: warning: the run began with other software ({changed}); results may differ.", file=sys.stderr)
-    if changed or not path.exists():
-        write_json(path, now)
+        how = "will" if changes_arithmetic(before, now) else "may"
+        print(
+            f"apil: warning: the run began with something else ({changed}): its bytes {how} differ from those of a run "
+            "that was never stopped.",
+            file=sys.stderr,
+        )
+    found = {**(now if changed or not path.exists() else before)}
+    places = note_places(folder, config.task.name, config.task.options)
+    found |= {PLACES: places} if places else {}
+    if found != before or not path.exists():
+        write_json(path, found)
 
 
 def train_on(

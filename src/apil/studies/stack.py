@@ -24,6 +24,7 @@ from apil.runs.writer import Due, Record, is_whole, train_on
 from apil.settings import RunSettings
 from apil.studies.kind import StudyKind, kind_of
 from apil.studies.plan import Cell, settings_of
+from apil.tasks.options import options_of
 
 Progress = Callable[[int], None]
 """Told how many more units of work are done; a unit is an iteration of a run."""
@@ -135,11 +136,19 @@ def _checksums(folder: Path) -> dict[str, str]:
 
 def _has_config(folder: Path, config: RunSettings) -> bool:
     try:
-        return settings_of(load_config(folder)) == settings_of(config)
+        saved = load_config(folder)
+        return settings_of(saved) == settings_of(config) and _same_options(saved, config)
     except AccessError:
         raise
     except ApilError:
         return False
+
+
+def _same_options(saved: RunSettings, config: RunSettings) -> bool:
+    """Whether the options agree that both runs have: a checksum of data that an older run lacks is no difference."""
+    places = options_of(config.task.name).places
+    both = (saved.task.options.keys() & config.task.options.keys()) - set(places)
+    return all(saved.task.options[name] == config.task.options[name] for name in both)
 
 
 def _evaluated(folder: Path, episodes: int, alone: bool) -> bool:

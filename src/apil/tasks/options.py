@@ -36,6 +36,10 @@ class TaskOptions(Protocol):
     def arguments(self) -> type:
         """A record (`apil.settings.record`) of all that can be given: names, types, bounds, help."""
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Options that name a file or a folder: a run notes where they lie, and finds them from elsewhere."""
+
     def resolve(self, given: Mapping[str, Any]) -> Resolved:
         """Checks what was given and fills in the rest."""
 
@@ -57,6 +61,10 @@ class PlainOptions:
         """As registered, else read off the factory."""
         own: type | None = TASKS.facet(self.name, "arguments")
         return arguments_of(TASKS.load(self.name)) if own is None else own
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return ()
 
     def resolve(self, given: Mapping[str, Any]) -> Resolved:
         """Only what was given is saved: what was not has the factory's default."""
