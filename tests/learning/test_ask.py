@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.learning.build import build
+from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import Group
 from apil.rng import Draws
 from apil.settings import RunSettings
+from apil.teachers import Team
 from apil.types import Answer, Observation, Reference
 
 Change = Callable[[Answer, Tensor], Answer]
@@ -91,6 +95,67 @@ def test_a_fault_may_leave_the_question_unanswered(fault: str) -> None:
     assert torch.equal(episodes.answered, answered.expand_as(episodes.answered))
     assert torch.equal(episodes.unanswered, ~episodes.answered)
     assert bool(episodes.distance[~episodes.answered].isnan().all())
+
+
+def _unlucky(seen: np.ndarray[Any, Any], rng: np.random.Generator) -> int:
+    """Fails on a tenth of the questions: half of those raise, half are no action."""
+    luck = rng.random()
+    if luck < 0.05:
+        sys.exit(0)
+    return 9 if luck < 0.1 else int(rng.integers(2))
+
+
+@dataclass(frozen=True)
+class _Fussy:
+    """Answers whole batches, unless there is a question of step 3 in an episode with an odd number among them."""
+
+    members: tuple[str, ...] = ("first",)
+    batched: bool = True
+
+    def begin(self, draws: Draws, episodes: int, horizon: int) -> _Fussy:
+        return self
+
+    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        if t == 3 and bool(asked[:, 1::2].any()):
+            raise ValueError("odd")
+        return Answer(reference.actions[..., 0], reference.distance, torch.zeros_like(reference.count))
+
+
+def test_one_bad_answer_leaves_one_question_unanswered() -> None:
+    config = RunSettings.of("grid", "detm", "bc", on_teacher_error="skip")
+    episodes = collect(build([config], Parts(teacher=_Fussy())), 0, 6)
+    assert int(episodes.unanswered.sum()) == 3
+    assert torch.equal(episodes.unanswered[0].nonzero(), torch.tensor([[1, 3], [3, 3], [5, 3]]))
+
+
+def test_what_is_answered_does_not_depend_on_the_batch_or_on_the_stack() -> None:
+    team = Parts(teacher=Team({"anna": _unlucky}))
+    configs = [RunSettings.of("grid", "anna", "always", seed=seed, on_teacher_error="skip") for seed in range(3)]
+    stacked = collect(build(configs, team), 0, 16)
+    share = float(stacked.answered.float().mean())
+    assert 0.5 < share < 1, "a tenth of 384 questions fails, and those where an action meets the edge of the grid"
+    for run, config in enumerate(configs):
+        alone = collect(build([config], team), 0, 16)
+        assert torch.equal(alone.answered[0], stacked.answered[run])
+        assert torch.equal(alone.action[0], stacked.action[run])
+
+
+def test_a_teacher_that_hangs_is_called_once_and_then_given_up() -> None:
+    calls = []
+
+    def hangs(seen: np.ndarray[Any, Any], rng: np.random.Generator) -> int:
+        calls.append(1)
+        threading.Event().wait(600)
+        return 0
+
+    config = RunSettings.of("grid", "anna", "bc", teacher_deadline=0.05, on_teacher_error="skip")
+    agents, before = build([config], Parts(teacher=Team({"anna": hangs}))), threading.active_count()
+    message = "Teacher 'anna' has not returned from an earlier question, while 1. more waited.*--teacher-deadline"
+    for _ in range(3):
+        with pytest.raises(ApilError, match=message):
+            collect(agents, 0, 16)
+    assert len(calls) == 1
+    assert threading.active_count() <= before + 1
 
 
 def test_a_question_that_a_teacher_does_not_answer_goes_on_as_one_not_asked() -> None:

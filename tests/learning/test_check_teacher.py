@@ -138,6 +138,7 @@ def test_an_answer_that_depends_on_the_other_questions_is_found() -> None:
         """Knows how many questions a step had."""
 
         members = ("me", "you")
+        batched = True
 
         def begin(self, draws: Draws, episodes: int, horizon: int) -> Remembers:
             return self

@@ -201,10 +201,10 @@ def _nonsense(answer: Answer, walk: int, t: int) -> Answer:
 
 @pytest.mark.parametrize("manner", [_raises, _hangs, _nonsense])
 def test_a_fault_gives_the_error_of_collect(manner: Manner) -> None:
-    agents = _agents(manner, teacher_deadline=0.3 if manner is _hangs else None)
+    deadline = 0.3 if manner is _hangs else None
     with pytest.raises(ApilError) as expected:
-        collect(agents, 7, 1)
-    flight = Flight(agents, 1, first=7, episodes=1)
+        collect(_agents(manner, teacher_deadline=deadline), 7, 1)
+    flight = Flight(_agents(manner, teacher_deadline=deadline), 1, first=7, episodes=1)
     with pytest.raises(ApilError) as caught:
         list(flight)
     assert str(caught.value) == str(expected.value)

@@ -14,10 +14,10 @@ from gymnasium import spaces
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.learning.ask import no_answer
 from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, Script, collect, review
 from apil.learning.group import Group, take
+from apil.learning.sound import no_answer
 from apil.learning.walk import Question, advance, walk
 from apil.query.rules import Coin
 from apil.rng import Draws
@@ -241,4 +241,4 @@ def test_an_environment_that_does_not_repeat_itself_is_refused_before_anyone_is_
     teachers = [Group(group.runs, group.streams, Silent(), group.name)]
     with pytest.raises(ApilError, match=r"not repeatable.* step 1.*--asking live"):
         review(replace(agents, teachers=teachers), 0, 3)
-    assert asked == [0], "the first states are the same"
+    assert set(asked) == {0}, "the first states are the same"

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
+import threading
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.learning.build import build
+from apil.learning.build import Parts, build
 from apil.learning.collect import Agents, collect
 from apil.learning.group import Group
 from apil.rng import Draws
 from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.journal import Prefix
 from apil.settings import RunSettings
+from apil.teachers import Team
 from apil.types import Answer, Episodes, Observation, Reference
 
 CONFIG = RunSettings.of("maze", "twodifdetm", "dagger", batch=5, iterations=3)
@@ -139,6 +146,108 @@ def test_what_a_slow_teacher_said_is_written_before_the_next_question(tmp_path: 
     assert len(teacher.seen) > 5
     assert all(given == written for given, written in teacher.seen)
     assert len(path.read_bytes().splitlines()) == teacher.questions, "also after the last one, without a flush"
+
+
+def counted(path: Path, bad: Sequence[int] = ()) -> tuple[Team, list[tuple[int, int]]]:
+    """One who answers by itself; at each of its calls the number of the call and of the lines on file are noted."""
+    seen: list[tuple[int, int]] = []
+
+    def script(state: np.ndarray[Any, Any], rng: np.random.Generator) -> int:
+        seen.append((len(seen), len(path.read_bytes().splitlines())))
+        return 9 if len(seen) - 1 in bad else int(state.argmax()) % 2
+
+    return Team({"first": script, "last": script}), seen
+
+
+def asked_by(team: Any) -> Agents:
+    return build([RunSettings.of("grid", "first+last", "bc", batch=16)], Parts(teacher=team))
+
+
+def grid_book(path: Path) -> AnswerBooks:
+    made = AnswerBook(path, RunSettings.of("grid", "first+last", "bc", batch=16))
+    made.open()
+    return AnswerBooks([made])
+
+
+def test_each_answer_is_on_file_before_the_next_question_of_the_same_batch(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    books = grid_book(path)
+    team, seen = counted(path)
+    collect(asked_by(team), 0, 16, log=books)
+    assert len(seen) == 16 * 8
+    assert all(given == written for given, written in seen)
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row["step"], row["episode"]) for row in rows] == [(t, e) for t in range(8) for e in range(16)]
+
+
+def test_a_bad_answer_takes_none_of_its_neighbours_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    books = grid_book(path)
+    team, seen = counted(path, bad=[40])
+    with pytest.raises(ApilError, match="iteration 0, episode 8, step 2"):
+        collect(asked_by(team), 0, 16, log=books)
+    assert len(path.read_bytes().splitlines()) == 40
+    collect(asked_by(team), 0, 16, log=grid_book(path))
+    assert len(seen) == 16 * 8 + 1, "only the bad one was asked for again"
+
+
+class Careless:
+    """Answers whole batches; one of the answers at step 2 is no action."""
+
+    members = ("first", "last")
+    batched = True
+
+    def begin(self, draws: Draws, episodes: int, horizon: int) -> Careless:
+        return self
+
+    def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
+        action = reference.actions[..., 0].clone()
+        action[0, 5] = 9 if t == 2 else action[0, 5]
+        return Answer(action, reference.distance, torch.zeros_like(action))
+
+
+def test_sound_answers_of_a_batch_are_kept_beside_a_bad_one(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    books = grid_book(path)
+    with pytest.raises(ApilError, match="answered action 9"):
+        collect(asked_by(Careless()), 0, 16, log=books)
+    books.close()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["episode"] for row in rows if row["step"] == 2] == [*range(5), *range(6, 16)]
+
+
+def test_answers_reach_the_disk_while_the_teacher_pauses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing happens after the answer: no other question, no checkpoint."""
+    books = grid_book(tmp_path / "answers.jsonl")
+    synced, sync = threading.Event(), os.fsync
+
+    def watched(file: int) -> None:
+        sync(file)
+        synced.set()
+
+    monkeypatch.setattr(os, "fsync", watched)
+    books.note(0, 0, torch.ones(1, 1, dtype=torch.bool), Answer(*(torch.zeros(1, 1, dtype=torch.long),) * 3))
+    assert synced.wait(60)
+    books.close()
+
+
+def test_a_disk_that_fails_while_the_teacher_pauses_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    books = grid_book(tmp_path / "answers.jsonl")
+    failed = threading.Event()
+
+    def fails(file: int) -> None:
+        failed.set()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    said = torch.ones(1, 1, dtype=torch.bool), Answer(*(torch.zeros(1, 1, dtype=torch.long),) * 3)
+    books.note(0, 0, *said)
+    assert failed.wait(60)
+    books.close()
+    with pytest.raises(ApilError, match="Input/output error"):
+        books.note(0, 1, *said)
 
 
 class Odd:

@@ -28,24 +28,27 @@ class _Step(NamedTuple):
 
 
 class _Once:
-    """A session that is asked once a step, however often its answer is read."""
+    """A session that is asked each question once, however often its answer is read."""
 
     def __init__(self, inner: Session) -> None:
         self._inner = inner
-        self._outcomes: dict[int, Answer | Exception] = {}
+        self._outcomes: dict[tuple[int, str], Answer | BaseException] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         """The answer of the teacher, or what it raised."""
-        if t not in self._outcomes:
+        which = t, str(asked.nonzero().tolist())
+        if which not in self._outcomes:
             try:
-                self._outcomes[t] = self._inner.answer(observation, reference, asked, t)
-            except Exception as error:
-                self._outcomes[t] = error
-        outcome = self._outcomes[t]
-        if isinstance(outcome, Exception):
+                self._outcomes[which] = self._inner.answer(observation, reference, asked, t)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
+                self._outcomes[which] = error
+        outcome = self._outcomes[which]
+        if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 

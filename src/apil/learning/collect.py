@@ -127,7 +127,7 @@ class OpenTeachers:
                 question.iteration,
                 t,
                 question.put,
-                lambda missing: self.guard.answers(self.sessions, seen, reference, missing, t),
+                lambda missing, keep: self.guard.answers(self.sessions, seen, reference, missing, t, keep),
             )
         except TeacherError as error:
             state = question.describe(error.run, error.episode)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.learning.ask import no_answer
 from apil.learning.collect import OpenTeachers
+from apil.learning.sound import no_answer
 from apil.learning.walk import Agents, Question, Walk, advance, walk
 from apil.tasks.protocol import KeepsEnvironments, Task
 from apil.types import Answer, Episodes
@@ -97,7 +97,8 @@ class Flight:
             raise ApilError(f"A flight is of one run, not of a stack of {len(agents.streams.seeds)}.")
         if at_once < 1:
             raise ApilError(f"{at_once} walks at once: give a number from 1 up.")
-        self._agents, self._at_once = agents, at_once
+        self._agents = replace(agents, guard=agents.guard.taking(at_once))
+        self._at_once = at_once
         self._keep, self._keeping = keep, threading.Lock()
         self._counting = threading.Lock()
         self.left = left

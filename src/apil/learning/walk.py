@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from apil.errors import ApilError
-from apil.learning.ask import Guard, no_answer
+from apil.learning.ask import Guard
 from apil.learning.group import Group, Groups, Places, take
 from apil.learning.scenes import film_of
+from apil.learning.sound import no_answer
 from apil.model.protocol import Model
 from apil.query.protocol import Listener, Noting, QueryPolicy, QuerySession
 from apil.rng import Streams, race

@@ -6,7 +6,7 @@ import base64
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -31,6 +31,8 @@ class Person:
 
     name: str
     desk: Desk
+    batched: ClassVar[bool] = True
+    """All questions of a step are put at once; answers are on file before anybody hears of them."""
 
     def reply(self, question: Question) -> Reply:
         return self.post(question)()

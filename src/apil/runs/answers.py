@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apil.errors import ApilError
+from apil.learning.ask import Keep
 from apil.learning.build import NAMED, Parts
-from apil.runs.journal import ChangedRowsError, Journal, Prefix
+from apil.runs.journal import ChangedRowsError, Journal, Prefix, Syncer
 from apil.settings import RunSettings
 from apil.types import ActionBox, Answer
 
 _SLOW_SECONDS = 0.001
-"""An answer that took longer is written at once; a write takes some millionths of a second."""
+"""A batch of answers that took longer is written at once; a write takes some millionths of a second."""
 _LATE_SECONDS = 0.05
 """Others are written together at the first question after this time."""
 
@@ -89,7 +90,7 @@ class AnswerBook:
         return self._known.pop((iteration, t), {})
 
     def write(self, moments: Sequence[tuple[int, int]], answers: Sequence[NDArray[Any]]) -> None:
-        """Hands answers to the operating system, and about once a second to the disk.
+        """Hands answers to the operating system.
 
         `moments` are iteration and step, `answers` are put, given, identity, action and distance, each
         [moments, episodes]; actions that are vectors have one more axis.
@@ -113,7 +114,15 @@ class AnswerBook:
         pieces[2::4] = [middles[place] for place in places.tolist()]
         pieces[3::4] = map(tail, *columns, repeat(self._query))
         self.journal.append("".join(pieces).encode())
-        self.journal.sync_if_due()
+
+    def write_one(self, iteration: int, t: int, place: tuple[int, int], answer: Answer) -> None:
+        """The same for one answer; `place` is the run in the stack and the episode."""
+        said: list[Any] = [None, None, None]
+        if answer.given is None or answer.given.numpy()[place]:
+            said = [part.numpy()[place].tolist() for part in (answer.identity, answer.action, answer.distance)]
+            said[1] = tuple(said[1]) if isinstance(said[1], list) else said[1]
+        head = f'{{"iteration": {iteration}, "episode": {place[1]}, "step": {t}, "identity": '
+        self.journal.append((head + _tail.__wrapped__(*said, self._query)).encode())
 
 
 @lru_cache(maxsize=4096)
@@ -186,39 +195,47 @@ def _is_answer(row: Any, bounds: _Bounds) -> bool:
 class AnswerBooks:
     """The books of a stack of runs: an `AnswerLog`.
 
-    When an answer reaches the operating system, and so survives the end of this process: at once if the teachers took
-    more than a thousandth of a second for it (people, services, programs that think). Those of quicker ones wait for
-    each other, to be written together: until the first question a twentieth of a second after the last write, and
-    never beyond a checkpoint or an end that is not sudden. What waits was got for nothing and can be so again.
+    When an answer reaches the operating system, and so survives the end of this process: before the next question is
+    put, if its teacher is asked one question at a time (people, services, scripts). Answers that come in batches from
+    teachers that are simulated wait for each other, to be written together: until the first question a twentieth of a
+    second after the last write, and never beyond a checkpoint or an end that is not sudden. Such answers are cheap to
+    compute again. A batch that took more than a thousandth of a second is written at once.
     """
 
     def __init__(self, books: Sequence[AnswerBook]) -> None:
         self.books = books
         self._waiting: list[tuple[int, int, Tensor, Answer]] = []
-        self._written = time.monotonic()
+        self._asked = self._written = time.monotonic()
         self._remembers = any(book.remembers for book in books)
+        self._syncer = Syncer([book.journal for book in books])
 
-    def consult(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+    def consult(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor, Keep], Answer]) -> Answer:
         """Asks only for what no book remembers, and notes those answers."""
         if self._remembers:
             return self._remember(iteration, t, put, ask)
         return self._ask(iteration, t, put, ask)
 
-    def _ask(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
-        started = time.monotonic()
-        answer = ask(put)
+    def _ask(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor, Keep], Answer]) -> Answer:
+        self._asked = time.monotonic()
+        return ask(put, partial(self._keep, iteration, t))
+
+    def _keep(self, iteration: int, t: int, settled: Tensor, answer: Answer, alone: bool) -> None:
+        if alone:
+            self.note(iteration, t, settled, answer)
+            return
+        self._waiting.append((iteration, t, settled, answer))
         now = time.monotonic()
-        self._waiting.append((iteration, t, put, answer))
-        if now - started > _SLOW_SECONDS or now - self._written > _LATE_SECONDS:
+        if now - self._asked > _SLOW_SECONDS or now - self._written > _LATE_SECONDS:
             self.flush()
-        return answer
 
     def note(self, iteration: int, t: int, put: Tensor, answer: Answer) -> None:
-        """Hands an answer to the operating system at once."""
-        self._waiting.append((iteration, t, put, answer))
+        """Hands answers to the operating system at once."""
         self.flush()
+        for run, episode in put.nonzero().tolist():
+            self.books[run].write_one(iteration, t, (run, episode), answer)
+        self._syncer.appended()
 
-    def _remember(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor], Answer]) -> Answer:
+    def _remember(self, iteration: int, t: int, put: Tensor, ask: Callable[[Tensor, Keep], Answer]) -> Answer:
         """The same where some answers are known from before a stop."""
         known = [book.take(iteration, t) for book in self.books]
         self._remembers = any(book.remembers for book in self.books)
@@ -244,6 +261,14 @@ class AnswerBooks:
         columns = [part.double().numpy() if part.is_floating_point() else part.numpy() for part in stacked]
         for run, book in enumerate(self.books):
             book.write(moments, [column[:, run] for column in columns])
+        self._syncer.appended()
+
+    def close(self) -> None:
+        """Writes and syncs all answers so far; the books are still open."""
+        try:
+            self.flush()
+        finally:
+            self._syncer.close()
 
 
 def _fill(answer: Answer, known: Sequence[dict[int, dict[str, Any]]]) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Lock, Thread
 from typing import Any
 
 from apil.errors import AccessError, ApilError
@@ -15,7 +17,9 @@ from apil.files import open_to_write, write_all, writing
 
 FULL = "Free space, then resume."
 _SYNC_SECONDS = 1.0
+"""From an answer to the disk."""
 _SYNC_SHARE = 0.01
+"""Of the time, at most, where syncing takes long."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class Journal:
             raise ChangedRowsError(f"{path} {why}; restore it or train anew.")
         self._file = -1
         self._torn = False
-        self._sync_at = 0.0
+        self._synced = -1
+        self._failed: ApilError | None = None
 
     def open(self, keep: int = 0) -> None:
         """Cuts the file `keep` bytes after the prefix, and goes on from there."""
@@ -80,6 +85,8 @@ class Journal:
 
     def append(self, data: bytes) -> None:
         """Hands lines to the operating system."""
+        if self._failed is not None:
+            raise self._failed
         with writing(self._path, FULL):
             if self._torn:
                 self._cut()
@@ -95,17 +102,22 @@ class Journal:
         self._torn = False
 
     def sync(self) -> None:
-        """Makes durable what was appended."""
-        started = time.monotonic()
-        with writing(self._path, FULL):
-            os.fsync(self._file)
-        now = time.monotonic()
-        self._sync_at = now + max(_SYNC_SECONDS, (now - started) / _SYNC_SHARE)
+        """Makes durable what was appended. May be called from another thread.
 
-    def sync_if_due(self) -> None:
-        """The same about once a second; less often where it takes long, so that it stays below 1 % of the time."""
-        if time.monotonic() >= self._sync_at:
-            self.sync()
+        A disk that has failed once is not trusted again: the next try may succeed without the lines that were lost.
+        """
+        if self._failed is not None:
+            raise self._failed
+        appended = self._bytes
+        if self._synced == appended:
+            return
+        try:
+            with writing(self._path, FULL):
+                os.fsync(self._file)
+        except ApilError as error:
+            self._failed = error
+            raise
+        self._synced = appended
 
     def close(self) -> None:
         """Closes the file."""
@@ -115,6 +127,55 @@ class Journal:
                     self._cut()
             os.close(self._file)
             self._file = -1
+
+
+class Syncer:
+    """Syncs journals about a second after something was appended to them, whatever the appending thread does then.
+
+    Less often where it takes long, so that it stays below 1 % of the time. The thread for it ends when there is nothing
+    more to sync.
+    """
+
+    def __init__(self, journals: Sequence[Journal]) -> None:
+        self._journals = journals
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._more = False
+        self._closing = Event()
+        self._pause = _SYNC_SECONDS
+
+    def appended(self) -> None:
+        """To be called after something was appended."""
+        with self._lock:
+            self._more = True
+            if self._thread is None:
+                self._thread = Thread(target=self._work, name="apil sync", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while not self._closing.wait(self._pause):
+            with self._lock:
+                self._more = False
+            started = time.monotonic()
+            for journal in self._journals:
+                with suppress(ApilError):  # the journal raises it again where it is used next
+                    journal.sync()
+            self._pause = max(_SYNC_SECONDS, (time.monotonic() - started) / _SYNC_SHARE)
+            with self._lock:
+                if not self._more:
+                    self._thread = None
+                    return
+
+    def close(self) -> None:
+        """Syncs for the last time, before the journals are closed."""
+        self._closing.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+        for journal in self._journals:
+            with suppress(ApilError):
+                journal.sync()
 
 
 def rest_of(path: Path, prefix: Prefix) -> bytes:

@@ -224,7 +224,7 @@ def train_on(
     finally:
         trainer.close()
         if log is not None:
-            log.flush()
+            log.close()
     return trainer
 
 

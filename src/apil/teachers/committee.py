@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -88,6 +88,7 @@ class CommitteeSession:
     """[runs, T, episodes] long: who answers."""
     share: Tensor
     """[runs, T, episodes] float: how far down the reference actions the answer is."""
+    batched: ClassVar[bool] = True
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         return Answer(picked(reference, self.share[:, t]), reference.distance, self.identity[:, t])

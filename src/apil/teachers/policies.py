@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from apil.errors import ApilError, unknown_name
 from apil.rng import generator
 from apil.teachers.committee import MEMBERS, picked
+from apil.teachers.protocol import answers_batches
 from apil.types import Observation, Reference
 
 Script = Callable[[Any, np.random.Generator], Any]
@@ -74,7 +75,10 @@ class Reply:
 
 
 class Policy(Protocol):
-    """How a member answers."""
+    """How a member answers.
+
+    One with `batched = True` answers any number of questions at once; others are given one question at a time.
+    """
 
     def reply(self, question: Question) -> Reply:
         """The answers at `question.who`. They depend on nothing but the question."""
@@ -109,6 +113,7 @@ class Simulated:
     """Picks from the task's ordered reference actions: 'first', 'last' or 'uniform'."""
 
     rule: str
+    batched: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.rule not in MEMBERS:
@@ -164,6 +169,11 @@ class Drift:
     """Both can be anything that a member can be."""
     at: float | Callable[[float], float]
     """The first iteration of `after`; or a function of the iteration that gives the probability of `after`."""
+
+    @property
+    def batched(self) -> bool:
+        """Where both are."""
+        return all(answers_batches(as_policy(side)) for side in (self.before, self.after))
 
     def reply(self, question: Question) -> Reply:
         share = float(self.at(question.time)) if callable(self.at) else float(question.time >= self.at)
@@ -221,7 +231,7 @@ class Demonstrations:
         return self._raw[int(question.rng(run, episode).choice(nearest))]
 
 
-def joined(replies: Sequence[Reply], who: Tensor) -> Reply:
+def joined(replies: Iterable[Reply], who: Tensor) -> Reply:
     """The replies to different questions of one step as one; `who` [runs, episodes] is where there were any."""
     action: Tensor | None = None
     given = torch.zeros_like(who)

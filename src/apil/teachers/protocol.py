@@ -18,7 +18,9 @@ class Session(Protocol):
     """The teachers during one batch of episodes.
 
     A session may also have `final(distance)`, the final distances [runs, episodes] as the teachers tell them, from the
-    true ones (success is always measured by the truth); and `missing_distances = True`: distances may be NaN.
+    true ones (success is always measured by the truth); `missing_distances = True`: distances may be NaN; and
+    `batched = True`: it answers any number of questions in one call, in no time worth mentioning. One that does not say
+    so is asked one question in each call, and its answer is on file before the next is put.
     """
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
@@ -130,6 +132,11 @@ def told_end(session: Session, distance: Tensor) -> Tensor:
 def may_miss_distances(session: Session) -> bool:
     """Whether NaN may stand for a distance."""
     return bool(getattr(session, "missing_distances", False))
+
+
+def answers_batches(part: Any) -> bool:
+    """Whether a session, or how a member answers, takes whole batches of questions in one call."""
+    return bool(getattr(part, "batched", False))
 
 
 def costs_of(teacher: Any) -> tuple[float, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -17,10 +17,11 @@ from apil.errors import ApilError, in_one_line, unknown_name
 from apil.rng import Draws
 from apil.teachers.committee import Selection
 from apil.teachers.policies import Policy, Question, Reply, Waiting, as_policy, joined
-from apil.teachers.protocol import Desk, MemberError
+from apil.teachers.protocol import Desk, MemberError, answers_batches
 from apil.types import Answer, Observation, Reference
 
 Turn = Literal["draw", "rotate"]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class Team:
         self.weights = tuple(member.weight / total for member in self.people)
         self.costs = tuple(member.cost for member in self.people)
         self._policies = tuple(as_policy(member.policy) for member in self.people)
+        self._batched = all(answers_batches(policy) for policy in self._policies)
         self.desk = _desk(self._policies)
         """Where the questions to members who are people wait; None if there are none."""
         if self.desk is not None:
@@ -110,7 +112,16 @@ class Team:
         chosen = (torch.where(present, rank, torch.inf) if self.substitute else rank).argmin(-1)
         there = present.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
         return TeamSession(
-            self.members, self._policies, chosen, there, luck, keys, draws.time, draws.iteration, self.desk
+            self.members,
+            self._policies,
+            chosen,
+            there,
+            luck,
+            keys,
+            draws.time,
+            self._batched,
+            draws.iteration,
+            self.desk,
         )
 
     def _ranks(self, draws: Draws, episodes: int, horizon: int) -> Tensor:
@@ -161,6 +172,8 @@ class TeamSession:
     keys: NDArray[np.uint64]
     """[runs, T, episodes]: of the generators."""
     time: float
+    batched: bool
+    """All members answer whole batches."""
     iteration: int = 0
     desk: Desk | None = None
 
@@ -174,16 +187,17 @@ class TeamSession:
         return distance if self.desk is None else self.desk.final(self.iteration, distance)
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        identity, luck, keys = self.identity[:, t], self.luck[:, t], self.keys[:, t]
-        asks = []
-        for k, policy in enumerate(self.policies):
-            who = asked & self.there[:, t] & (identity == k)
-            if who.any():
-                question = Question(observation, reference, who, luck, keys, self.time)
-                asks.append(
-                    (k, policy.post(question) if isinstance(policy, Waiting) else partial(policy.reply, question))
-                )
-        replies = [self._reply(k, ask) for k, ask in asks]
+        identity = self.identity[:, t]
+        question = Question(observation, reference, asked, self.luck[:, t], self.keys[:, t], self.time)
+        places = asked.nonzero()
+        if len(places) == 1:
+            run, episode = places[0].tolist()
+            there = bool(self.there[run, t, episode])
+            replies = [self._reply(int(identity[run, episode]), question)()] if there else []
+        else:
+            # All are asked before anybody is waited for.
+            asks = list(self._asked(question, identity, self.there[:, t]))
+            replies = [wait() for wait in asks]
         reply = joined(replies, asked)
         action = torch.zeros_like(asked, dtype=torch.long) if reply.action is None else reply.action
         distance = reference.distance
@@ -192,9 +206,25 @@ class TeamSession:
             identity = identity if own.identity is None else torch.where(own.given, own.identity, identity)
         return Answer(action, distance, identity, reply.given)
 
-    def _reply(self, k: int, ask: Callable[[], Reply]) -> Reply:
+    def _asked(self, question: Question, identity: Tensor, there: Tensor) -> Iterator[Callable[[], Reply]]:
+        """What waits for the replies of all members who have a question."""
+        for k in range(len(self.members)):
+            who = question.who & there & (identity == k)
+            if who.any():
+                yield self._reply(k, replace(question, who=who))
+
+    def _reply(self, k: int, question: Question) -> Callable[[], Reply]:
+        """What waits for the reply of a member, or gets it."""
+        policy = self.policies[k]
+        waits = self._named(k, lambda: policy.post(question)) if isinstance(policy, Waiting) else None
+        return partial(self._named, k, waits or partial(policy.reply, question))
+
+    def _named(self, k: int, ask: Callable[[], Result]) -> Result:
+        """What `ask` returns; an error names the member."""
         try:
             return ask()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             said = error if isinstance(error, ApilError) else f"raised {in_one_line(error)}"
             raise MemberError(f"(member '{self.members[k]}') {said}") from error

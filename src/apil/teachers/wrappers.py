@@ -14,7 +14,15 @@ from torch import Tensor
 from apil.rng import Draws
 from apil.settings.record import Distance, Says, record
 from apil.teachers.committee import Committee
-from apil.teachers.protocol import Session, Teacher, costs_of, may_miss_distances, require_teacher, told_end
+from apil.teachers.protocol import (
+    Session,
+    Teacher,
+    answers_batches,
+    costs_of,
+    may_miss_distances,
+    require_teacher,
+    told_end,
+)
 from apil.types import Answer, Observation, Reference
 
 Inside = Annotated[Teacher, PlainValidator(require_teacher)]
@@ -43,6 +51,11 @@ class LyingSession:
     def missing_distances(self) -> bool:
         """Where this or the teacher inside hides some."""
         return self.hides_distances or may_miss_distances(self.inner)
+
+    @property
+    def batched(self) -> bool:
+        """As the teacher inside."""
+        return answers_batches(self.inner)
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         return self.change(self.inner.answer(observation, reference, asked, t), t)
