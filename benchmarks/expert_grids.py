@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-Cell = tuple[int, int]
-Place = TypeVar("Place", bound=Hashable)
-
-
-def steps_to(goals: Iterable[Place], moves: Mapping[Place, Iterable[Place]]) -> dict[Place, int]:
-    """The fewest moves to any of the goals, for each place that can reach one: breadth first, backwards."""
-    before: dict[Place, list[Place]] = {}
-    for place, following in moves.items():
-        for after in following:
-            before.setdefault(after, []).append(place)
-    queue = deque(goals)
-    steps = dict.fromkeys(queue, 0)
-    while queue:
-        place = queue.popleft()
-        for previous in before.get(place, ()):
-            if previous not in steps:
-                steps[previous] = steps[place] + 1
-                queue.append(previous)
-    return steps
-
-
-def right_moves(steps: Mapping[Place, int], moves: Mapping[int, Place]) -> list[int]:
-    """The actions of `moves` that lead to a place with the fewest steps to go, in order."""
-    far = {action: steps[place] for action, place in moves.items() if place in steps}
-    return [action for action in far if far[action] == min(far.values())]
-
+sys.path.append(str(Path(__file__).parents[1] / "examples" / "budget"))
+from planners import Cell, level_of, moves, plan, pose_in, right_moves, steps_to, things_in
 
 SIDE, WALLS, LIMIT = 9, 12, 40
 MOVES: tuple[Cell, ...] = ((0, -1), (1, 0), (0, 1), (-1, 0))
@@ -99,73 +75,13 @@ def right_in_cells(episode: Any) -> list[int]:
     return right_moves(_cell_steps(world.goal), dict(enumerate(cell_moves()[world.agent])))
 
 
-class Pose(NamedTuple):
-    """What changes in a MiniGrid level while the agent acts."""
-
-    cell: Cell
-    heading: int
-    key: Cell | None
-    """Where the key lies; None while it is carried, or where there is none."""
-    carries: bool
-    door: int
-    """0 open, 1 closed, 2 locked, as MiniGrid has it; 0 where there is no door."""
-
-
-@dataclass(frozen=True)
-class Level:
-    """What stays the same: one goal, at most one door."""
-
-    free: frozenset[Cell]
-    """Cells without a wall or lava."""
-    goal: Cell
-    door: Cell | None
-
-
-HEADINGS: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
-LEFT, RIGHT, FORWARD, PICK_UP, TOGGLE = 0, 1, 2, 3, 5
-
-
-def _moves(level: Level, pose: Pose) -> dict[int, Pose]:
-    """Where the actions that a planner needs lead."""
-    (x, y), (dx, dy) = pose.cell, HEADINGS[pose.heading]
-    ahead = (x + dx, y + dy)
-    found = {
-        LEFT: pose._replace(heading=(pose.heading - 1) % 4),
-        RIGHT: pose._replace(heading=(pose.heading + 1) % 4),
-    }
-    if ahead in level.free and ahead != pose.key and not (ahead == level.door and pose.door):
-        found[FORWARD] = pose._replace(cell=ahead)
-    if ahead == pose.key and not pose.carries:
-        found[PICK_UP] = pose._replace(key=None, carries=True)
-    if ahead == level.door and (pose.door == 1 or (pose.door == 2 and pose.carries)):
-        found[TOGGLE] = pose._replace(door=0)
-    return found
-
-
-@cache
-def _level_steps(level: Level, key: Cell | None, carries: bool, door: int) -> dict[Pose, int]:
-    """Steps to the goal from every pose that can follow one with this key and door."""
-    poses = deque(Pose(cell, heading, key, carries, door) for cell in level.free for heading in range(4))
-    moves: dict[Pose, tuple[Pose, ...]] = {}
-    while poses:
-        pose = poses.popleft()
-        if pose not in moves:
-            moves[pose] = tuple(_moves(level, pose).values())
-            poses.extend(moves[pose])
-    return steps_to([pose for pose in moves if pose.cell == level.goal], moves)
-
-
 def right_in_minigrid(episode: Any) -> list[int]:
     """The actions on a shortest way to the goal: around walls and lava, with the key through the door."""
     env = episode.unwrapped
-    things = {(i % env.width, i // env.width): thing for i, thing in enumerate(env.grid.grid)}
-    places = {thing.type: cell for cell, thing in things.items() if thing is not None}
-    free = (cell for cell, thing in things.items() if thing is None or thing.type not in ("wall", "lava"))
-    level = Level(frozenset(free), places["goal"], places.get("door"))
-    door = 0 if level.door is None else int(things[level.door].encode()[2])
-    cell = (int(env.agent_pos[0]), int(env.agent_pos[1]))
-    pose = Pose(cell, int(env.agent_dir), places.get("key"), env.carrying is not None, door)
-    return right_moves(_level_steps(level, *pose[2:]), _moves(level, pose))
+    things = things_in(env)
+    level, key = level_of(things)
+    pose = pose_in(env, things, level, key)
+    return right_moves(plan(level, *pose[2:]), moves(level, pose))
 
 
 PLANES = ((2, None), (8, None), (9, None), (5, None), (4, 0), (4, 1), (4, 2), (10, 0), (10, 1), (10, 2), (10, 3))

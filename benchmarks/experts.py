@@ -13,11 +13,12 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from planners import landing, right_moves, steps_to
 
 from apil.tasks import from_gymnasium
 from apil.tasks.gymnasium import Episode, GymnasiumTask
 from apil.teachers import Scripted, Team
-from expert_grids import Cells, minigrid_level, right_in_cells, right_in_minigrid, right_moves, steps_to
+from expert_grids import Cells, minigrid_level, right_in_cells, right_in_minigrid  # also finds planners.py
 
 MakeEnv = Callable[[], gymnasium.Env[Any, Any]]
 Expert = Callable[[Any], int]
@@ -143,18 +144,7 @@ def pump_and_turn(episode: Episode) -> int:
 
 def land(favour: float) -> Expert:
     """Gymnasium's own heuristic of the lander; it fires the main engine where that needs `favour` times as much."""
-
-    def act(episode: Episode) -> int:
-        x, y, vx, vy, angle, spin, left, right = (float(value) for value in episode.observation)
-        turn = 0.5 * (np.clip(0.5 * x + vx, -0.4, 0.4) - angle) - spin
-        lift = 0.5 * (0.55 * abs(x) - y) - 0.5 * vy
-        if left or right:
-            turn, lift = 0.0, -0.5 * vy
-        if lift > favour * abs(turn) and lift > 0.05:
-            return 2
-        return 3 if turn < -0.05 else 1 if turn > 0.05 else 0
-
-    return act
+    return lambda episode: landing(episode.observation, favour)
 
 
 def lander() -> gymnasium.Env[Any, Any]:

@@ -78,18 +78,34 @@ def room() -> Any:
 apil.register_task("room", room)
 
 
+def ways(env: Any) -> tuple[int | None, int | None]:
+    """The headings that lead nearer, along the row and along the column."""
+    x, y, _ = stand(env)
+    east, south = env.goal[0] - x, env.goal[1] - y
+    return (EAST if east > 0 else WEST) if east else None, (SOUTH if south > 0 else NORTH) if south else None
+
+
+def towards(wanted: int | None, heading: int) -> int:
+    """Forward, or a turn to where it wants to go."""
+    return (FORWARD, RIGHT, RIGHT, LEFT)[((wanted or 0) - heading) % 4]
+
+
 def expert(row_first: bool) -> Scripted:
     """Turns to the goal along the row and then along the column, or the other way round."""
 
     def act(episode: Any, rng: np.random.Generator) -> int:
-        env = episode.unwrapped
-        x, y, heading = stand(env)
-        east, south = env.goal[0] - x, env.goal[1] - y
-        along_row, along_column = (EAST if east > 0 else WEST), (SOUTH if south > 0 else NORTH)
-        wanted = along_row if (east and row_first) or not south else along_column
-        return (FORWARD, RIGHT, RIGHT, LEFT)[(wanted - heading) % 4]
+        row, column = ways(episode.unwrapped)
+        first, second = (row, column) if row_first else (column, row)
+        return towards(second if first is None else first, episode.unwrapped.agent_dir)
 
     return Scripted(act, privileged=True)
+
+
+def either(episode: Any, rng: np.random.Generator) -> int:
+    """Walks on as long as that leads nearer, and otherwise draws where to turn."""
+    nearer = [way for way in ways(episode.unwrapped) if way is not None]
+    heading = episode.unwrapped.agent_dir
+    return FORWARD if heading in nearer else towards(int(rng.choice(nearer)), heading)
 
 
 def experts() -> Team:
@@ -98,3 +114,10 @@ def experts() -> Team:
 
 
 apil.register_teacher("row-and-column", experts)
+
+
+MEMBERS = {"row-first": expert(True), "column-first": expert(False), "either": Scripted(either, privileged=True)}
+apil.register_teacher("room-detm", lambda: Team({"row-first": MEMBERS["row-first"]}))
+apil.register_teacher("room-rand", lambda: Team({"either": MEMBERS["either"]}))
+apil.register_teacher("room-twodif", experts)
+apil.register_teacher("room-three", lambda: Team(MEMBERS))

@@ -64,3 +64,14 @@ def controllers() -> Team:
 
 apil.register_task("mountain-car", task)
 apil.register_teacher("full-and-gentle", controllers)
+
+
+def moody(seen: Any, rng: np.random.Generator) -> Any:
+    """Pushes the way the car rolls, with a force that is drawn for each answer."""
+    return controller(rng.uniform(0.6, 1.0))(seen, rng)
+
+
+apil.register_teacher("car-detm", lambda: Team({"full": controller(1.0)}))
+apil.register_teacher("car-rand", lambda: Team({"moody": moody}))
+apil.register_teacher("car-twodif", controllers)
+apil.register_teacher("car-three", lambda: Team({"full": controller(1.0), "gentle": controller(0.6), "moody": moody}))

@@ -129,6 +129,15 @@ def test_a_plugin_file_and_an_entry_point_are_listed(tmp_path: Path) -> None:
     assert ["theirs", "of other (other.rules:Theirs)"] in listed
 
 
+def test_a_plugin_file_imports_its_neighbours(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "named_here.py").write_text("NAME = 'near'\n")
+    (folder / "own.py").write_text("import apil\nimport named_here\napil.register_task(named_here.NAME, dict)\n")
+    done = _listed(tmp_path, "parts/own.py")
+    assert "  near " in done.stdout, done.stderr
+
+
 def test_a_plugin_that_fails_is_one_line(tmp_path: Path) -> None:
     done = _listed(tmp_path, "nowhere_at_all")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)

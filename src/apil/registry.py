@@ -144,6 +144,8 @@ def _import(plugin: str) -> None:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
+    if str(path.parent) not in sys.path:  # as for a script: a plug-in may import its neighbours
+        sys.path.append(str(path.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     spec.loader.exec_module(module)
