@@ -28,9 +28,10 @@ from apil.runs.resolve import resolve
 from apil.studies.statistics import interval
 
 SPLITS = ("val_unseen", "val_seen")
+"""Where an agent is measured; settings are chosen on `--splits held_out val_seen`, with `held_out=8` among `--set`."""
 PARTS = ("intrinsic", "extrinsic")
 COLUMNS = (
-    *("teacher", "query", "seeds", "answers", "val_unseen", "the same, drawn", "val_seen"),
+    *("teacher", "query", "seeds", "answers", "{}", "the same, drawn", "{}"),
     *("extrinsic, training", "alone", "seconds"),
 )
 RECENT = 30
@@ -39,8 +40,16 @@ ROUND = 10
 """Iterations between two lines on the screen."""
 
 
-def train(data: str, teacher: str, query: str, seed: int, marks: Sequence[int], given: Mapping[str, Any]) -> Any:
-    """The record of one run: its settings, a look for each of `marks`, and its rows of metrics."""
+def train(
+    data: str,
+    teacher: str,
+    query: str,
+    seed: int,
+    marks: Sequence[int],
+    splits: Sequence[str],
+    given: Mapping[str, Any],
+) -> Any:
+    """The record of one run: its settings, a look at both `splits` for each of `marks`, and its rows of metrics."""
     asked = {"data": data, "seed": seed, "answer_budget": marks[-1], **given}
     settings = resolve("r2r", teacher, query, asked, {}).settings
     trainer, began, spent = Trainer([settings]), time.process_time(), 0.0
@@ -56,9 +65,9 @@ def train(data: str, teacher: str, query: str, seed: int, marks: Sequence[int], 
         # Near a mark it may be the last iteration that stays within it: if not, the next look takes its place.
         if answers + 1.2 * max(got) > due:
             start = time.process_time()
-            looks[due] = {"answers": answers, "iteration": trainer.iteration} | look(trainer)
+            looks[due] = {"answers": answers, "iteration": trainer.iteration} | look(trainer, splits)
             spent += time.process_time() - start
-            reached = {split: looks[due][split]["success_alone"] for split in SPLITS}
+            reached = {split: looks[due][split]["success_alone"] for split in splits}
             print(f"{teacher} {query} {seed}: within {due} answers {reached}", flush=True)
         if trainer.iteration % ROUND == 0:
             print(
@@ -72,17 +81,18 @@ def train(data: str, teacher: str, query: str, seed: int, marks: Sequence[int], 
         "environment": environment(),
         "seconds": round(time.process_time() - began - spent, 1),
         "iterations": trainer.iteration,
+        "splits": list(splits),
         "at": [{"mark": mark, **looks[mark]} for mark in marks if mark in looks],
         "last_tenth": {part: sum(row[part] * row["steps"] for row in last) / steps for part in PARTS},
         "metrics": rows,
     }
 
 
-def look(trainer: Trainer) -> dict[str, Any]:
+def look(trainer: Trainer, splits: Sequence[str]) -> dict[str, Any]:
     """Alone, the likeliest action, on both splits; and on the first by drawing actions, the paper's way."""
     with trainer.averaged() as agents:
-        found: dict[str, Any] = {split: evaluate_split(agents, split, helped=False) for split in SPLITS}
-        drawn = evaluate_split(agents, SPLITS[0], helped=False, greedy=False)
+        found: dict[str, Any] = {split: evaluate_split(agents, split, helped=False) for split in splits}
+        drawn = evaluate_split(agents, splits[0], helped=False, greedy=False)
     return found | {"sampled": {"success_alone": drawn["success_alone"]}}
 
 
@@ -93,7 +103,7 @@ def run(typed: argparse.Namespace) -> None:
     for seed, teacher, query in itertools.product(typed.seeds, typed.teachers, typed.queries):
         file = typed.out / "runs" / f"{teacher}-{query}{typed.label}-{seed}.json"
         if not file.exists():
-            record = train(typed.data, teacher, query, seed, typed.marks, given)
+            record = train(typed.data, teacher, query, seed, typed.marks, typed.splits, given)
             write_json(file, {"label": f"{query}{typed.label}", **record})
 
 
@@ -107,7 +117,13 @@ def report(out: Path) -> None:
         cells.setdefault((settings["teachers"]["name"], label), []).append(one)
     found = [cell(teacher, query, own) for (teacher, query), own in sorted(cells.items())]
     write_json(out / "summary.json", {"cells": found})
-    (out / "table.md").write_text(table(found))
+    (out / "table.md").write_text(table(found, splits_of(runs)))
+
+
+def splits_of(runs: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """The two splits on which all of the runs were measured."""
+    ((first, second),) = {tuple(one.get("splits", SPLITS)) for one in runs}
+    return first, second
 
 
 def cell(teacher: str, query: str, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -116,10 +132,11 @@ def cell(teacher: str, query: str, runs: Sequence[Mapping[str, Any]]) -> dict[st
     def over(pick: Any) -> Any:
         return interval([float(pick(one)) for one in runs])
 
+    first, second = splits_of(runs)
     at = []
     for mark in sorted({look["mark"] for one in runs for look in one["at"]}):
         looks = [look for one in runs for look in one["at"] if look["mark"] == mark]
-        greedy = interval([look["val_unseen"]["success_alone"] for look in looks])
+        greedy = interval([look[first]["success_alone"] for look in looks])
         at.append(
             {
                 "answers": mark,
@@ -127,8 +144,8 @@ def cell(teacher: str, query: str, runs: Sequence[Mapping[str, Any]]) -> dict[st
                 "success_alone": greedy,
                 "success_greedy": greedy,
                 "success_sampled": interval([look["sampled"]["success_alone"] for look in looks]),
-                "val_seen": interval([look["val_seen"]["success_alone"] for look in looks]),
-                "extrinsic": interval([look["val_unseen"]["extrinsic"] for look in looks]),
+                second: interval([look[second]["success_alone"] for look in looks]),
+                "extrinsic": interval([look[first]["extrinsic"] for look in looks]),
             }
         )
     return {
@@ -142,7 +159,7 @@ def cell(teacher: str, query: str, runs: Sequence[Mapping[str, Any]]) -> dict[st
     }
 
 
-def table(cells: Sequence[Mapping[str, Any]]) -> str:
+def table(cells: Sequence[Mapping[str, Any]], splits: tuple[str, str]) -> str:
     """Markdown."""
 
     def shown(value: Mapping[str, float], scale: float, digits: int) -> str:
@@ -152,12 +169,12 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "# R2R after so many answers",
         "",
-        "Success alone in percent, whole splits, the likeliest action; beside it on val_unseen with actions drawn from",
+        "Success alone in percent, whole splits, the likeliest action; beside it on the first with actions drawn from",
         "the policy, the paper's way. Means over seeds with 95 % bootstrap intervals, too narrow for so few seeds.",
-        "Extrinsic uncertainty in bits: over the last tenth of training, and alone on val_unseen at the look. Seconds",
+        "Extrinsic uncertainty in bits: over the last tenth of training, and alone on the first split. Seconds",
         "are those of one core, without the looks. Made by `benchmarks/r2r_answers.py`, from the files in `runs`.",
         "",
-        f"| {' | '.join(COLUMNS)} |",
+        f"| {' | '.join(COLUMNS).format(*splits)} |",
         f"|{' --- |' * len(COLUMNS)}",
     ]
     for own in cells:
@@ -168,7 +185,7 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
                 own["query"],
                 len(own["seeds"]),
                 f"{at['answers']:,}",
-                *(shown(at[name], 100, 1) for name in ("success_alone", "success_sampled", "val_seen")),
+                *(shown(at[name], 100, 1) for name in ("success_alone", "success_sampled", splits[1])),
                 shown(own["training_extrinsic"], 1, 3) if last else "",
                 shown(at["extrinsic"], 1, 3),
                 shown(own["seconds"], 1, 0) if last else "",
@@ -188,6 +205,7 @@ def main(argv: Sequence[str]) -> None:
     training.add_argument("--queries", nargs="+", default=["apil"])
     training.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     training.add_argument("--marks", nargs="+", type=int, default=[60_000, 120_000], help="numbers of answers, rising")
+    training.add_argument("--splits", nargs=2, default=SPLITS, help="to measure on, the first also by drawing actions")
     training.add_argument("--set", nargs="*", default=["budget=0.3"], help="other settings, as name=JSON")
     training.add_argument("--label", default="", help="of other settings, in the names of files and in the table")
     typed = parser.parse_args(argv)

@@ -27,12 +27,12 @@ def test_a_desk_learns_from_a_store_and_as_printed_without(houses_data: Path) ->
     assert not {"replay", "updates", "validation"} & names.keys()
     assert "persona_gate" not in printed.task.options
     assert {name: names[name] for name in PRESETS["desk"].settings} == PRESETS["desk"].settings
-    assert store.task.options == {**printed.task.options, "persona_gate": True}
+    assert store.task.options == {**printed.task.options, **PRESETS["desk"].learning_sizes}
 
 
 def test_what_is_typed_goes_before_the_preset(houses_data: Path) -> None:
-    typed = _settings(houses_data, persona_gate=False, updates=2, width=16)
-    assert typed.learner.updates == 2
+    typed = _settings(houses_data, persona_gate=False, updates=7, width=16)
+    assert typed.learner.updates == 7
     assert sizes_of(typed.task.options).persona_gate is False
     assert sizes_of(typed.task.options).width == 16
     without = _settings(houses_data, replay=0).learner
