@@ -58,12 +58,12 @@ def _drawn(store: Store, batches: int, run: int = 0) -> list[int]:
     return found
 
 
-def _units(store: Store, luck: Any) -> np.ndarray[Any, Any]:
+def _units(store: Store, luck: Any, fresh: torch.Tensor | None = None) -> np.ndarray[Any, Any]:
     taken: list[Any] = []
     original = store._lessons
     store._lessons = lambda units: taken.append(units) or original(units)  # type: ignore[method-assign,func-returns-value]
     try:
-        store.sample(luck)
+        store.sample(luck, fresh)
     finally:
         store._lessons = original  # type: ignore[method-assign]
     places: np.ndarray[Any, Any] = taken[0][..., 0]
@@ -144,6 +144,14 @@ def test_a_recent_share_is_drawn_from_the_newest() -> None:
 
 def test_a_few_answers_fill_a_batch() -> None:
     assert set(_drawn(_store(3, replay=64, recent=0.25), 10)) == {0, 1, 2}
+
+
+def test_without_fresh_answers_the_newest_are_drawn_no_more_than_others() -> None:
+    store = _store(1000, seeds=(0, 1), replay=40, recent=0.5)
+    fresh, idle = _units(store, Streams([0, 0]).draws("replay", 0), torch.tensor([True, False]))
+    assert min(fresh[:20]) >= 960
+    assert min(idle[:20]) < 500
+    assert np.array_equal(idle, _units(_store(1000, replay=40), Streams([0]).draws("replay", 0))[0])
 
 
 def test_what_is_held_out_is_never_drawn() -> None:

@@ -261,17 +261,24 @@ class Store:
                 rows = self._layout.write(columns, episodes.features[where], episodes.valid_actions[where])
                 shelf.add(rows)
 
-    def sample(self, draws: Draws) -> tuple[Lessons, Tensor]:
-        """A batch of each run to learn from, and [runs] bool: there was something to draw."""
-        with self.lock:
-            return self._sample(draws)
+    def sample(self, draws: Draws, fresh: Tensor | None = None) -> tuple[Lessons, Tensor]:
+        """A batch of each run to learn from, and [runs] bool: there was something to draw.
 
-    def _sample(self, draws: Draws) -> tuple[Lessons, Tensor]:
-        size, recent = self._settings.replay, round(self._settings.recent * self._settings.replay)
+        `fresh` [runs] bool: answers still come in; all runs if None. Where none do, the newest would be learned by
+        heart: nothing is drawn from them apart.
+        """
+        with self.lock:
+            return self._sample(draws, fresh)
+
+    def _sample(self, draws: Draws, fresh: Tensor | None) -> tuple[Lessons, Tensor]:
+        size = self._settings.replay
         luck = draws.uniform(size).numpy()
         counts = np.array([shelf.learned.count for shelf in self.shelves])
         window = np.minimum(counts, self._settings.capacity)[:, None].repeat(size, 1)
-        window[:, :recent] = np.minimum(window[:, :recent], size)
+        recent = np.arange(size) < round(self._settings.recent * size)
+        if fresh is not None:
+            recent = recent & fresh.numpy()[:, None]
+        window = np.where(recent, np.minimum(window, size), window)
         chosen = counts[:, None] - 1 - np.minimum((luck * window).astype(np.int64), window - 1)
         units = [
             shelf.learned.table[own] if shelf.learned.count else _NONE.repeat(size, 0)

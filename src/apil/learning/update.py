@@ -74,9 +74,10 @@ class Learner:
         if of_query:
             active = [own & running[runs] for own, (_, runs, _) in zip(query.active, of_query, strict=True)]
             self._descend(of_query, query.losses, active)
+        fresh = episodes.answered.flatten(1).any(1)
         total = torch.zeros(2, len(running))
         for number in range(iteration * updates, (iteration + 1) * updates):
-            lessons, some = store.sample(agents.streams.draws("replay", number))
+            lessons, some = store.sample(agents.streams.draws("replay", number), fresh)
             if not bool(some.any()):
                 break  # nobody has answered yet, and no step of this iteration will change that
             losses = agents.model.losses(lessons, agents.streams.draws("dropout", number))

@@ -161,7 +161,8 @@ class LearnerSettings:
     """Answers in a batch from the store (episodes, for models that remember); 0 keeps no store and learns once from
     the fresh episodes, as the paper prints it."""
     recent: Rate = 0.0
-    """The share of a batch that is drawn from the newest answers, as many as a batch has; the rest is uniform."""
+    """The share of a batch that is drawn from the newest answers, as many as a batch has; the rest is uniform,
+    and so is all of it in iterations that bring no answer."""
     capacity: Count = 1_000_000
     """Answers that are learned from, the newest; all are kept on disk."""
     validation: Rate = 0.0
