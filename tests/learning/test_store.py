@@ -14,7 +14,7 @@ from apil.errors import ApilError
 from apil.learning.rows import ANSWERED, VALIDATION, Kind, RowFormat, Rows
 from apil.learning.store import Shelf, Store, new_store
 from apil.learning.trainer import Trainer
-from apil.rng import Streams
+from apil.rng import Streams, Undropped
 from apil.settings import LearnerSettings, RunSettings
 from apil.types import Lessons
 
@@ -273,6 +273,22 @@ def test_budgets_are_spent_exactly_and_runs_end_by_themselves() -> None:
     ends = [rows[-1]["iteration"] for rows in trainer.rows]
     assert ends[4] == 400
     assert all(end < 400 for end in ends[:4])
+
+
+def test_the_loss_on_held_out_answers_is_that_of_the_weights_that_will_act() -> None:
+    trainer = Trainer([_settings("dagger", 0, average=0.9, iterations=5)])
+    trainer.train()
+    ((lessons, counts),) = trainer.store.held_out()  # type: ignore[union-attr]
+
+    def loss() -> float:
+        with torch.no_grad():
+            return float(trainer.agents.model.losses(lessons, Undropped(1))[0] * lessons.live.shape[1] / counts)
+
+    of_last = loss()
+    trainer.trained_agents()
+    of_average = loss()
+    assert trainer.rows[0][-1]["validation_loss"] == pytest.approx(of_average)
+    assert of_last != pytest.approx(of_average)
 
 
 def test_held_out_rows_are_marked_for_good() -> None:

@@ -267,13 +267,17 @@ class Trainer:
         return self._learner.replay(episodes, self.store, self.iteration, updates, ~self._spending.ended)
 
     def _validate(self) -> list[Row]:
-        """The loss on answers that are held out, and whether a run that has spent its answers still learns."""
+        """The loss on answers that are held out, and whether a run that has spent its answers still learns.
+
+        It is that of the averaged weights, if there are any, which will act: single iterates swing.
+        """
         runs = len(self.configs)
         losses = torch.full((runs,), torch.nan)
-        for lessons, counts in () if self.store is None else self.store.held_out():
-            with torch.no_grad():
-                loss = self.agents.model.losses(lessons, Undropped(runs))[0]
-            losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, losses)
+        if self.store is not None:
+            with self.averaged() as agents, torch.no_grad():
+                for lessons, counts in self.store.held_out():
+                    loss = agents.model.losses(lessons, Undropped(runs))[0]
+                    losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, losses)
         self._spending.look(self._meter.answers, losses)
         return [{} if math.isnan(loss) else {"validation_loss": loss} for loss in losses.tolist()]
 
