@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -278,6 +279,32 @@ def test_odd_numbers_and_open_questions_come_back_as_they_were(tmp_path: Path) -
     assert path.read_bytes() == content
     assert torch.equal(first.unanswered, second.unanswered)
     assert first.distance[first.answered].numpy().tobytes() == second.distance[second.answered].numpy().tobytes()
+
+
+@pytest.mark.parametrize("name", ["iteration", "episode", "step", "identity", "action", "distance", "crc32"])
+def test_a_digit_changed_in_any_row_is_one_clear_line(tmp_path: Path, name: str) -> None:
+    """No checkpoint vouches for these rows. Each change is to something that could be an answer."""
+    path = tmp_path / "answers.jsonl"
+    lesson(taught_by(Moody()), path, 1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    row = json.loads(lines[20])
+    changed = row[name] + 1.0 if name == "distance" else row[name] ^ 1
+    before, after = (f'"{name}": {value}'.encode() for value in (row[name], changed))
+    lines[20] = lines[20].replace(before, after, 1)
+    assert lines[20] != (path.read_bytes().splitlines(keepends=True))[20]
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(ApilError, match=r"answers\.jsonl has a row that was changed since") as caught:
+        AnswerBook(path, CONFIG)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_of_older_versions_have_no_checksum_and_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    lesson(taught_by(Moody()), path, 0)
+    path.write_bytes(re.sub(rb', "crc32": \d+', b"", path.read_bytes()))
+    silent = Moody()
+    lesson(taught_by(silent), path, 0)
+    assert silent.questions == 0
 
 
 def test_changed_answers_are_refused_and_kept(tmp_path: Path) -> None:

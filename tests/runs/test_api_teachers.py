@@ -107,7 +107,7 @@ def test_what_is_on_file_is_what_the_learner_was_told(tmp_path: Path) -> None:
             assert (row["identity"], row["action"]) == (int(told.identity[place]), int(told.action[place]))
             if row["distance"] is not None:
                 assert row["distance"] == float(told.distance[place])
-        assert set(row) == {"iteration", "episode", "step", "identity", "action", "distance", "query"}
+        assert set(row) == {"iteration", "episode", "step", "identity", "action", "distance", "query", "crc32"}
 
 
 def test_costs_are_summed_by_the_identity_told_and_only_where_there_are_any(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -30,6 +31,10 @@ _LATE_SECONDS = 0.05
 """Others are written together at the first question after this time."""
 
 
+_REMEDY = "restore it, or remove the row to ask that question again."
+_FIELDS = {"iteration", "episode", "step", "identity", "action", "distance", "query"}
+
+
 class DamagedAnswersError(ApilError):
     """Answers on disk that cannot be used. They cannot be made again, so nobody but the user may drop them."""
 
@@ -38,8 +43,8 @@ class AnswerBook:
     """The answers of one run.
 
     A row holds iteration, episode, step, the teacher's identity, its action (a list where it is a vector) and distance,
-    and the query policy that asked. A question that stayed without an answer has null for all three, an answer without
-    a distance null for that.
+    the query policy that asked, and the CRC-32 of the row up to there. A question that stayed without an answer has
+    null for all three, an answer without a distance null for that.
     """
 
     def __init__(
@@ -72,8 +77,7 @@ class AnswerBook:
     def _remember(self, path: Path, bounds: _Bounds) -> None:
         for row in _rows(path, self.journal.rest[: self._whole]):
             if not _is_answer(row, bounds):
-                told = f"{path} has a row that is not an answer ({str(row)[:80]}): restore it or train anew."
-                raise DamagedAnswersError(told)
+                raise DamagedAnswersError(f"{path} has a row that is not an answer ({str(row)[:80]}): {_REMEDY}")
             self._known.setdefault((row["iteration"], row["step"]), {})[row["episode"]] = row
 
     def open(self) -> None:
@@ -108,12 +112,12 @@ class AnswerBook:
         tail = _tail.__wrapped__ if np.signbit(distance[put]).any() else _tail
         starts = [f'{{"iteration": {iteration}, "episode": ' for iteration, _ in moments]
         middles = [f', "step": {step}, "identity": ' for _, step in moments]
-        pieces = [""] * (4 * len(places))
-        pieces[0::4] = [starts[place] for place in places.tolist()]
-        pieces[1::4] = map(str, episodes.tolist())
-        pieces[2::4] = [middles[place] for place in places.tolist()]
-        pieces[3::4] = map(tail, *columns, repeat(self._query))
-        self.journal.append("".join(pieces).encode())
+        tails = map(tail, *columns, repeat(self._query))
+        rows = [
+            f"{starts[place]}{episode}{middles[place]}{end}".encode()
+            for place, episode, end in zip(places.tolist(), episodes.tolist(), tails, strict=True)
+        ]
+        self.journal.append(_sealed(rows))
 
     def write_one(self, iteration: int, t: int, place: tuple[int, int], answer: Answer) -> None:
         """The same for one answer; `place` is the run in the stack and the episode."""
@@ -122,16 +126,16 @@ class AnswerBook:
             said = [part.numpy()[place].tolist() for part in (answer.identity, answer.action, answer.distance)]
             said[1] = tuple(said[1]) if isinstance(said[1], list) else said[1]
         head = f'{{"iteration": {iteration}, "episode": {place[1]}, "step": {t}, "identity": '
-        self.journal.append((head + _tail.__wrapped__(*said, self._query)).encode())
+        self.journal.append(_sealed([(head + _tail.__wrapped__(*said, self._query)).encode()]))
 
 
 @lru_cache(maxsize=4096)
 def _tail(identity: int | None, action: int | tuple[float, ...] | None, distance: float | None, query: str) -> str:
-    """The rest of a row; the same few come again and again on a board."""
+    """The rest of a row, but for its checksum; the same few come again and again on a board."""
     # JSON has no infinity, and NaN is a distance that was not told.
     told = "1e999" if distance == math.inf else "null" if distance is None or math.isnan(distance) else repr(distance)
     taken = list(action) if isinstance(action, tuple) else _null(action)
-    return f'{_null(identity)}, "action": {taken}, "distance": {told}, "query": "{query}"}}\n'
+    return f'{_null(identity)}, "action": {taken}, "distance": {told}, "query": "{query}"'
 
 
 def _null(value: int | None) -> int | str:
@@ -143,13 +147,24 @@ def _blanked(column: Sequence[Any], given: Sequence[bool]) -> list[Any]:
     return [value if there else None for value, there in zip(column, given, strict=True)]
 
 
-def _rows(path: Path, content: bytes) -> list[Any]:
-    try:
-        return [json.loads(line) for line in content.decode("utf-8").split("\n")[:-1]]
-    except (ValueError, RecursionError) as error:
-        raise DamagedAnswersError(
-            f"{path} has a row that cannot be read ({type(error).__name__}): restore it or train anew."
-        ) from error
+def _sealed(rows: Sequence[bytes]) -> bytes:
+    """Rows that lack their end as lines, each with its checksum."""
+    return b"".join([b'%b, "crc32": %d}\n' % (row, crc32(row)) for row in rows])
+
+
+def _rows(path: Path, content: bytes) -> Iterator[Any]:
+    """The rows of lines; refuses those that are not as they were written."""
+    for line in content.split(b"\n")[:-1]:
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            told = f"{path} has a row that cannot be read ({type(error).__name__}): {_REMEDY}"
+            raise DamagedAnswersError(told) from error
+        if isinstance(row, dict) and "crc32" in row:  # rows of older versions have none
+            start = line[: line.rfind(b', "crc32": ')]
+            if _sealed([start]) != line + b"\n":
+                raise DamagedAnswersError(f"{path} has a row that was changed since ({str(row)[:100]}): {_REMEDY}")
+        yield row
 
 
 @dataclass(frozen=True)
@@ -178,7 +193,7 @@ class _Bounds:
 
 def _is_answer(row: Any, bounds: _Bounds) -> bool:
     """Whether a row read from disk can be used."""
-    if not isinstance(row, dict) or not {"identity", "action", "distance"} <= set(row):
+    if not isinstance(row, dict) or set(row) - {"crc32"} != _FIELDS:
         return False
     whole = {name: row.get(name) for name in ("iteration", "episode", "step")}
     if not all(type(value) is int and value >= 0 for value in whole.values()):
