@@ -75,8 +75,13 @@ class RowFormat:
             raise ValueError("it does not describe its rows")
         return RowFormat([(count, kind) for count, kind in kinds], int(actions), continuous)  # type: ignore[arg-type]
 
-    def write(self, columns: Mapping[str, Tensor | int], features: Tensor, valid: Tensor) -> Rows:
-        """Rows of n steps from their `columns` (by name, each [n, ...] or one number), features and valid actions."""
+    def write(
+        self, columns: Mapping[str, Tensor | int], features: Tensor, valid: Tensor, *, sealed: bool = True
+    ) -> Rows:
+        """Rows of n steps from their `columns` (by name, each [n, ...] or one number), features and valid actions.
+
+        Rows that are not `sealed` have no checksum.
+        """
         rows = np.zeros(len(features), self.dtype)
         for name, value in columns.items():
             rows[name] = value.numpy() if isinstance(value, Tensor) else value
@@ -90,7 +95,8 @@ class RowFormat:
                 raise ApilError(f"Features {start} to {start + count - 1} are no {kind}, as the task says they are.")
             rows[f"features{place}"] = packed
             start += count
-        self.seal(rows)
+        if sealed:
+            self.seal(rows)
         return rows
 
     def seal(self, rows: Rows) -> None:

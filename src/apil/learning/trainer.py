@@ -28,6 +28,7 @@ from apil.learning.state import weights
 from apil.learning.store import Room, Store, new_store
 from apil.learning.update import Learner
 from apil.learning.walk import Agents, Question
+from apil.learning.window import new_window
 from apil.rng import Undropped
 from apil.settings import RunSettings
 from apil.teachers.protocol import Desk, Kept, costs_of, desk_of
@@ -56,7 +57,8 @@ class Trainer:
         """The metrics of each run."""
         self._log = log
         learner = configs[0].learner
-        self._learner = Learner(self.agents, parts.optimizer_of(configs[0]), learner.clip)
+        window = new_window(self.agents, learner)
+        self._learner = Learner(self.agents, parts.optimizer_of(configs[0]), learner.clip, window)
         self._meter = Meter(len(configs), _costs(self.agents))
         self._average = Average(self.agents, learner.average) if learner.average else None
         self.store = self._new_store(rooms) if learner.replay else None

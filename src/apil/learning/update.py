@@ -13,7 +13,9 @@ from apil.learning.collect import Agents
 from apil.learning.group import Places, take
 from apil.learning.state import place_in
 from apil.learning.store import Store
+from apil.learning.window import Window
 from apil.optim import Optimizer, OptimizerFactory
+from apil.query.protocol import QueryLoss
 from apil.types import Episodes
 
 
@@ -23,26 +25,31 @@ class Learner:
     The identity and query losses do not reach the policy: their inputs carry no gradient.
     """
 
-    def __init__(self, agents: Agents, make_optimizer: OptimizerFactory, clip: float = 0.0) -> None:
-        """The policy's gradient is cut to the length `clip`, if it is not 0."""
-        self._agents = agents
+    def __init__(
+        self, agents: Agents, make_optimizer: OptimizerFactory, clip: float = 0.0, window: Window | None = None
+    ) -> None:
+        """The policy's gradient is cut to the length `clip`, if it is not 0. Where answers are replayed, query policies
+        learn from the `window`, or from the fresh episodes if there is none."""
+        self._agents, self._window = agents, window
         self._clip = clip
         self._everyone = slice(0, len(agents.streams.seeds))
         self._optimizers: list[tuple[str, Places, Optimizer]] = [
             ("policy", self._everyone, make_optimizer("policy", agents.model.policy)),
             ("identity", self._everyone, make_optimizer("identity", agents.model.identity)),
         ]
-        for group in agents.queries:
-            if group.part.parameters:
-                self._optimizers.append(("query", group.runs, make_optimizer("query", group.part.parameters)))
+        self._learning = [group for group in agents.queries if group.part.parameters]
+        for group in self._learning:
+            self._optimizers.append(("query", group.runs, make_optimizer("query", group.part.parameters)))
 
     def state(self, run: int) -> dict[str, Tensor]:
-        """The optimisers' state of one run, as views: 'adam.<part>.*', which is 'adam' in every checkpoint."""
+        """The state of one run, as views: of the optimisers, 'adam.<part>.*' in every checkpoint, and of the window."""
         named: dict[str, Tensor] = {}
         for part, runs, optimizer in self._optimizers:
             place = place_in(runs, run, len(self._agents.streams.seeds))
             if place is not None:
                 named |= {f"adam.{part}.{name}": value for name, value in optimizer.state(place).items()}
+                if part == "query" and self._window is not None:
+                    named |= self._window.state(run)
         return named
 
     def update(self, episodes: Episodes, iteration: int) -> dict[str, Tensor]:
@@ -64,7 +71,7 @@ class Learner:
     def replay(
         self, episodes: Episodes, store: Store, iteration: int, updates: int, running: Tensor
     ) -> dict[str, Tensor]:
-        """One step of the query policies from the fresh episodes, and `updates` of the model from the store.
+        """Query policies learn from the newest episodes, and the model makes `updates` steps from the store.
 
         Runs that are not `running` [runs] stay as they are. Returns the losses and logs, each [runs].
         """
@@ -72,8 +79,7 @@ class Learner:
         query = self._query_terms(episodes)
         _check_finite(agents, [("policy", self._everyone, episodes.mean.sum((1, 2, 3))), *query.named], iteration)
         if of_query:
-            active = [own & running[runs] for own, (_, runs, _) in zip(query.active, of_query, strict=True)]
-            self._descend(of_query, query.losses, active)
+            self._learn_to_ask(episodes, query, iteration, updates, running)
         fresh = episodes.answered.flatten(1).any(1)
         total = torch.zeros(2, len(running))
         for number in range(iteration * updates, (iteration + 1) * updates):
@@ -88,6 +94,25 @@ class Learner:
             total += torch.stack(losses).detach()
         policy, identity = total / updates
         return {"policy_loss": policy, "identity_loss": identity, **query.logs}
+
+    def _learn_to_ask(self, fresh: Episodes, query: _QueryTerms, iteration: int, updates: int, running: Tensor) -> None:
+        """`updates` steps of the query policies from the window; without one, a single step from the fresh episodes."""
+        of_query = self._optimizers[2:]
+        active = [own & running[runs] for own, (_, runs, _) in zip(query.active, of_query, strict=True)]
+        if self._window is None:
+            self._descend(of_query, query.losses, active)
+            return
+        self._window.add(fresh)
+        recent = self._window.episodes(self._agents.model, self._agents.streams, iteration)
+        for _ in range(updates):
+            again = self._losses(recent)
+            active = [own.active & running[runs] for own, (_, runs, _) in zip(again, of_query, strict=True)]
+            self._descend(of_query, [own.loss for own in again], active)
+
+    def _losses(self, episodes: Episodes) -> list[QueryLoss]:
+        """Of the query policies that learn, in the order of their optimisers."""
+        found = [group.part.loss(take(episodes, group.runs)) for group in self._learning]
+        return [own for own in found if own is not None]
 
     def _named(self, policy: Tensor, identity: Tensor) -> list[tuple[str, Places, Tensor]]:
         return [("policy loss", self._everyone, policy), ("identity loss", self._everyone, identity)]

@@ -61,17 +61,18 @@ def resolve(
         open_ones |= _learning(parts.learning, settings)
     if (asking := asking_of(query)) is not None:
         open_ones["asking"] = asking
+    share = open_ones.pop("budget", SHARE)
     if settings.get("answer_budget") is not None:
         open_ones["iterations"] = ENDLESS
     if settings.get("threshold") is None and settings.get("budget") is None:
         paced = settings.get("answer_budget") is not None and takes_budget(query)
-        open_ones |= {"budget": SHARE} if paced else {"threshold": threshold_of(calibration, name, query)}
+        open_ones |= {"budget": share} if paced else {"threshold": threshold_of(calibration, name, query)}
     run = RunSettings.of(name, teacher, query, **{**open_ones, **settings})
     require_threshold(name, query, run.query.threshold, run.query.budget)
     return Resolution(run, made, parts.notice)
 
 
-_OF_STORE = ("replay", "updates", "recent", "validation")
+_OF_STORE = ("replay", "updates", "recent", "window", "validation")
 
 
 def _brings_model(task: str) -> bool:

@@ -42,6 +42,7 @@ class RunKeywords(TypedDict, total=False):
     replay: int | Literal[0]
     recent: float
     capacity: int
+    window: int
     validation: float
     seed: int
     iterations: int

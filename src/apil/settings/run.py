@@ -165,12 +165,17 @@ class LearnerSettings:
     and so is all of it in iterations that bring no answer."""
     capacity: Count = 1_000_000
     """Answers that are learned from, the newest; all are kept on disk."""
+    window: Whole = 0
+    """Training episodes, the newest, from which query policies that learn make as many steps as the model does from
+    the store; 0 for one step from the fresh episodes."""
     validation: Rate = 0.0
     """The share of the answers that is not learned from, to see whether the rest is learned by heart."""
 
     def __post_init__(self) -> None:
-        if not self.replay and (self.updates > 1 or self.recent or self.validation):
-            raise ApilError("updates, recent and validation need a store of answers: give replay, for example 128.")
+        if not self.replay and (self.updates > 1 or self.recent or self.window or self.validation):
+            raise ApilError(
+                "updates, recent, window and validation need a store of answers: give replay, for example 128."
+            )
 
 
 @record
@@ -261,6 +266,7 @@ LEARNING: dict[str, Any] = {
     "batch": 4,
     "updates": 10,
     "replay": 128,
+    "window": 16,
     "validation": 0.1,
     "encode": 64,
     "standardise": True,
@@ -269,7 +275,7 @@ LEARNING: dict[str, Any] = {
 }
 """What takes the place of the paper's settings unless a run is to be as printed: answers are learned from many times,
 and the state is scaled and encoded before anything is dropped. docs/guide/learning.md says how they were chosen."""
-SHARE = 0.1
+SHARE = 0.025
 """The share of steps to ask on where a budget of answers is given and nothing that says how fast to spend it."""
 ENDLESS = 1_000_000
 """Iterations of a run that ends when its budget of answers is spent and learned."""
@@ -317,7 +323,7 @@ LEAVES = _leaves()
 
 _SINCE_SCHEMA_1 = (
     *("budget", "query_options", "optimizer", "answer_budget", "asking", "encode", "standardise"),
-    *("updates", "replay", "recent", "capacity", "validation", "walks"),
+    *("updates", "replay", "recent", "window", "capacity", "validation", "walks"),
 )
 
 
