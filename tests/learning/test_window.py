@@ -71,7 +71,8 @@ def test_a_run_is_the_same_alone_in_a_stack_and_resumed(query: str) -> None:
         stacked.step()
     resumed = Trainer([config])
     resumed.restore(5, [stacked.state(1)])
-    assert resumed.store is not None and stacked.store is not None
+    assert resumed.store is not None
+    assert stacked.store is not None
     # The answers come from the store of the run that was stopped.
     resumed.take_over(0, [stacked.store.shelves[1].room.array[: stacked.store.shelves[1].rows]])
     resumed.train()
