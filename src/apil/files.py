@@ -182,7 +182,7 @@ def taken(path: Path) -> bool:
         if not path.is_dir():
             return path.exists()
         # What a killed writer could not move into place does not count, nor does the lock of a run.
-        return any(entry.name != LOCK and not _NEW.fullmatch(entry.name) for entry in path.iterdir())
+        return any(not entry.name.endswith(LOCK) and not _NEW.fullmatch(entry.name) for entry in path.iterdir())
     except OSError as error:
         raise ApilError(f"Cannot use {str(path)[:80]}: {error.strerror}. Choose another folder.") from error
 
@@ -202,10 +202,13 @@ def remove_leftovers(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One process works in a folder at a time; the lock goes with the process, however it ends."""
-    refuse_link(folder / LOCK)
-    lock = FileLock(folder / LOCK, blocking=False)
+def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
+    """One process works in a folder at a time; the lock goes with the process, however it ends.
+
+    Who comes second is refused, or waits. A lock of another `name` is another one.
+    """
+    refuse_link(folder / name)
+    lock = FileLock(folder / name, blocking=wait)
     try:
         lock.acquire()
     except Timeout:

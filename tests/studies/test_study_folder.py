@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,3 +129,14 @@ def test_a_study_in_a_folder_at_work_changes_nothing_there(tmp_path: Path) -> No
         with pytest.raises(ApilError, match="Another process is at work"):
             claimed(tmp_path / "study", "grid", "second").__enter__()
         assert "first" in (tmp_path / "study" / "study.json").read_text()
+
+
+def test_a_study_can_be_looked_at_while_it_runs(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"teachers": ("detm",), "queries": ("bc",), "iterations": 3, "episodes": 5, "workers": 1}
+    out = tmp_path / "study"
+    apil.study("grid", out=out, seeds=1, progress=False, **given)
+    mark = (out / "study.json").read_bytes()
+    with locked(out):  # as a study that makes more seeds
+        found = apil.study("grid", out=out, seeds=2, so_far=True, progress=False, command="apil look", **given)
+    assert found["grid"].seeds == 1
+    assert (out / "study.json").read_bytes() == mark, "the command of the study stays"

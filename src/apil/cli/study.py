@@ -12,7 +12,7 @@ import tyro
 
 from apil.cli.options import command, from_record, given, run_settings, words_of
 from apil.settings.record import described
-from apil.studies.options import BudgetOptions, StudyOptions, arguments_of_study
+from apil.studies.options import MACHINERY, BudgetOptions, StudyOptions, arguments_of_study
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
 from apil.terminal import print_columns, wrote
@@ -71,7 +71,7 @@ def run(typed: Any, argv: Sequence[str]) -> None:
         return
     from apil.studies.run import study
 
-    words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", "workers"))
+    words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", *MACHINERY))
     found = study(typed.task, out=typed.out, command=join(words), **given(typed, argv, ("task", "out")))
     for name, records in found.items():
         titles = {"success_alone": "success alone", "query_rate": "share of steps asked, last tenth"}

@@ -13,6 +13,7 @@ from apil.files import locked, make_folder, read_json, taken, write_json
 from apil.registry import PLUGINS
 
 _MARK = "study.json"
+_REPORT = ".report.lock"
 
 
 @contextmanager
@@ -29,6 +30,21 @@ def claimed(out: Path, task: str, command: str, plugins: str | None = None) -> I
         paths = [_relative(plugin) for plugin in map(str.strip, named.split(",")) if plugin]
         given = f"{PLUGINS}={quote(','.join(paths))} " if paths else ""  # the command needs their parts
         write_json(out / _MARK, {"task": task, "command": given + command})
+        yield
+
+
+@contextmanager
+def looked_at(out: Path, task: str) -> Iterator[None]:
+    """Leaves the folder of a study of `task` to whoever is at work in it."""
+    _check(out, task)
+    make_folder(out)
+    yield
+
+
+@contextmanager
+def reporting(out: Path) -> Iterator[None]:
+    """One process writes a report at a time: a look at a study that runs is over before the study writes its own."""
+    with locked(out, _REPORT, wait=True):
         yield
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 from annotated_types import Ge, Le
 from pydantic import BeforeValidator
@@ -13,6 +13,8 @@ from apil.tasks import TASKS
 
 FilePath = Annotated[Path, BeforeValidator(lambda value: Path(value) if isinstance(value, str) else value)]
 _Names = Annotated[tuple[Text, ...], FromList]
+MACHINERY = ("workers", "engine", "ray_address", "storage")
+"""Options that say where a study runs, and change nothing of what comes out."""
 
 
 class Upkeep(Protocol):
@@ -41,7 +43,14 @@ class StudyOptions:
     episodes: Annotated[int, Ge(0), Le(1_000_000), Says("give a whole number up to 1,000,000")] | None = None
     """Evaluation episodes of each run at the end; the task's own number if not given."""
     workers: Few = 2
-    """Processes, one thread each."""
+    """Processes, one thread each. With --engine ray stacks at a time; all cores of the cluster if not given."""
+    engine: Literal["local", "ray"] = "local"
+    """Where runs are trained: `local`, in processes of this machine, or `ray`, on a Ray cluster (extra ray)."""
+    ray_address: Text | None = None
+    """The cluster for --engine ray: auto, or HOST:PORT. RAY_ADDRESS if not given; without that Ray starts here."""
+    storage: Text | None = None
+    """A shared folder, or a path such as s3://bucket/study, in which --engine ray keeps checkpoints. If not given they
+    are sent to the study's folder."""
     budget: Share | None = None
     """The share of steps to ask on, for all query policies with a score, in place of their thresholds."""
     calibration: FilePath | None = None

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.progress import Progress, TaskID
 
-from apil.errors import ApilError, unknown_name
+from apil.errors import ApilError
 from apil.files import make_folder, refuse_link
 from apil.learning.build import committee_of, stackable
 from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import load_calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings.record import described
-from apil.studies.engines import Tally, run_cells
+from apil.studies.engines import Open, Tally, local, run_cells
 from apil.studies.equal import write_points, write_pooled
 from apil.studies.files import own_plan, read_study_file
-from apil.studies.folder import claimed
+from apil.studies.folder import claimed, looked_at, reporting
 from apil.studies.interactions import write_comparison, write_task
 from apil.studies.kind import Asked, StudyKind, kind_of
-from apil.studies.options import StudyOptions, Upkeep
+from apil.studies.options import MACHINERY, StudyOptions, Upkeep
 from apil.studies.plan import Cell
 from apil.studies.records import StudyRecords, read_study
 from apil.studies.report import build_report
@@ -62,7 +63,6 @@ class Reporter:
 def study(
     spec: str | Path,
     *,
-    engine: Literal["local"] = "local",
     out: str | Path | None = None,
     command: str = "",
     progress: bool = True,
@@ -75,34 +75,64 @@ def study(
     in `out` (results/NAME if not given) are kept. `command` is noted in the folder as the way to make it again.
     Returns the records of each task by its name.
     """
-    if engine != "local":
-        raise unknown_name("engine", str(engine), ("local",))
     own = {name: value for name, value in given.items() if name in described(StudyOptions)}
     rest = {name: value for name, value in given.items() if name not in own}
     options = StudyOptions(**own)
-    with progress_bar(progress) as bars:
-        told = Reporter(bars)
+    with progress_bar(progress) as bars, _engine(options, own.get("workers"), told := Reporter(bars)) as engine:
         if str(spec).endswith(".toml"):
-            return _of_file(Path(spec), options, set(own) | set(rest), out, command, told)
-        return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, told)}
+            return _of_file(Path(spec), options, set(own) | set(rest), out, command, told, engine)
+        return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, told, engine)}
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Where the runs of a study are trained."""
+
+    open: Open
+    workers: int
+    """Stacks at a time."""
+
+
+@contextmanager
+def _engine(options: StudyOptions, workers: int | None, told: Reporter) -> Iterator[_Chosen]:
+    """The engine that was asked for; `workers` as given."""
+    if options.engine == "local" or options.so_far:
+        for name in ("ray_address", "storage"):
+            if getattr(options, name) is not None and options.engine == "local":
+                raise ApilError(f"{name} is for the engine 'ray': leave it out, or choose that engine.")
+        yield _Chosen(local, options.workers)
+        return
+    from apil.studies.ray_engine import connected, on_ray
+
+    with connected(options.ray_address, workers) as cluster:
+        told.line(cluster.about)
+        yield _Chosen(on_ray(options.storage, options.keep_old), workers or cluster.cores)
 
 
 def _of_task(
-    task: str, options: StudyOptions, given: Mapping[str, Any], out: str | Path | None, command: str, told: Reporter
+    task: str,
+    options: StudyOptions,
+    given: Mapping[str, Any],
+    out: str | Path | None,
+    command: str,
+    told: Reporter,
+    engine: _Chosen,
 ) -> StudyRecords:
     kind = kind_of(task)
     asked = _asked(task, kind, options, given, out, told)
-    with claimed(asked.out, task, command or f"apil study {task} --out {asked.out}"):
+    made_by = command or f"apil study {task} --out {asked.out}"
+    with looked_at(asked.out, task) if asked.so_far else claimed(asked.out, task, made_by):
         notes = kind.thresholds(asked, lambda done, total: told.progress(f"calibrating on {task}", done, total))
         thresholds = {query: threshold_of({task: notes}, task, query) for query in asked.queries}
         if asked.so_far:  # a policy whose threshold was not found yet has no runs
             known = tuple(q for q in asked.queries if thresholds[q] is not None or not needs_threshold(q))
             asked = replace(asked, queries=known)
-        cells = finish(kind.plan(asked, thresholds), asked.out, asked.episodes, options, told)
+        cells = finish(kind.plan(asked, thresholds), asked.out, asked.episodes, options, told, engine=engine)
         told.line("Writing tables, figures and the report")
-        write_records(cells, asked.out, {query: notes[query] for query in asked.queries if query in notes})
-        kind.examples(asked, cells)
-        build_report(asked.out, options.workers)
+        with reporting(asked.out):
+            write_records(cells, asked.out, {query: notes[query] for query in asked.queries if query in notes})
+            kind.examples(asked, cells)
+            build_report(asked.out, options.workers)
     return read_study(asked.out)
 
 
@@ -148,9 +178,15 @@ def _asked(
 
 
 def _of_file(
-    path: Path, options: StudyOptions, given: set[str], out: str | Path | None, command: str, told: Reporter
+    path: Path,
+    options: StudyOptions,
+    given: set[str],
+    out: str | Path | None,
+    command: str,
+    told: Reporter,
+    engine: _Chosen,
 ) -> dict[str, StudyRecords]:
-    for name in sorted(given - {"workers", "keep_old", "calibration"}):
+    for name in sorted(given - {*MACHINERY, "keep_old", "calibration"}):
         raise ApilError(f"{name.replace('_', '-')} does not go with a study file: leave it out, or set it in {path}.")
     wanted = read_study_file(path)
     calibration = load_calibration(options.calibration)
@@ -163,7 +199,7 @@ def _of_file(
             inside, own = folder / task.label, cells[task.label]
             refuse_link(inside)
             with claimed(inside, task.label, command):
-                finish(own, inside, wanted.episodes, options, told)
+                finish(own, inside, wanted.episodes, options, told, engine=engine)
                 told.line("Writing tables, figures and the report")
                 if wanted.answers:
                     measured += write_points(wanted, own, inside, task.label, options.workers)
@@ -185,8 +221,13 @@ def finish(
     *,
     name: str = "",
     alone: bool = False,
+    engine: _Chosen | None = None,
 ) -> list[Cell]:
-    """Runs what is not finished of a study; returns the runs to report of. `alone` as in `run_cells`."""
+    """Runs what is not finished of a study; returns the runs to report of. `alone` as in `run_cells`.
+
+    Without an `engine` they are trained in processes of this machine.
+    """
+    engine = engine or _Chosen(local, options.workers)
     cells = list({cell.folder: cell for cell in wanted}.values())  # one run may serve two policies
     runs = out / "runs"
     refuse_link(runs)
@@ -216,9 +257,10 @@ def finish(
         now.todo,
         runs,
         episodes,
-        options.workers,
+        engine.workers,
         lambda units: told.advance(what, units),
         alone=alone,
+        engine=engine.open,
         tally=lambda runs: told.tally(what, runs),
     )
     told.progress(what, total, total)

@@ -1,0 +1,168 @@
+"""Studies on a Ray cluster of two nodes on this machine: the same bytes as local, whatever is lost on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import apil
+from apil.errors import ApilError
+from apil.runs.environment import environment
+from apil.settings import RunSettings
+from apil.studies.engines import run_cells
+from apil.studies.plan import Cell, plan
+from apil.studies.stack import standing
+
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""Nothing leaves the machine: by the last one Ray takes the loopback for its address. No token is written."""
+_NODE: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000}
+_ITERATIONS = 120
+_BASE = RunSettings.of("grid", "detm", "never", iterations=_ITERATIONS, log_every=10, answers=True)
+_CELLS = [cell for cell in plan(_BASE, ("detm", "twodifdetm"), ("apil", "bc"), 2, {}) if cell.samples is None]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head and a worker node of one core each; this process is connected to them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _QUIET.items():
+            patch.setenv(name, value)
+        ray = pytest.importorskip("ray", reason="needs the extra ray: pip install 'apil[ray]'")
+        from ray.cluster_utils import Cluster
+
+        made = Cluster(initialize_head=True, head_node_args={**_NODE, "include_dashboard": False})
+        made.add_node(**_NODE)
+        ray.init(address=made.address, log_to_driver=False, logging_level="error", _node_ip_address="127.0.0.1")
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """All files that are the same whenever a study was made."""
+    skip = {"timings.jsonl", "environment.json", ".lock"}
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name not in skip]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs as this process makes them."""
+    folder = tmp_path_factory.mktemp("alone")
+    run_cells(_CELLS, folder, 10, 1, lambda units: None)
+    return folder
+
+
+def _slowly(every: int, seen: Path | None = None) -> Callable[[int, float, float], bool]:
+    """Saves every few iterations, and leaves time for something to happen; notes what it saw in a file."""
+
+    def due(done: int, since: float, took: float) -> bool:
+        time.sleep(0.02)
+        if seen is not None:
+            with seen.open("a") as file:
+                file.write(f"{os.getpid()} {done}\n")
+        return done % every == 0
+
+    return due
+
+
+def _starts(seen: Path) -> list[int]:
+    """The first iteration of every training, sorted."""
+    last: dict[str, int] = {}
+    found = []
+    for line in seen.read_text().splitlines():
+        process, done = line.split()
+        if int(done) != last.get(process, -1) + 1:
+            found.append(int(done))
+        last[process] = int(done)
+    return sorted(found)
+
+
+def test_a_study_of_grid_has_the_same_bytes_as_local(cluster: Any, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"teachers": ("detm", "rand"), "queries": ("apil", "bc"), "seeds": 2}
+    given |= {"iterations": 30, "episodes": 10, "workers": 2, "progress": False}
+    apil.study("grid", out=tmp_path / "ray" / "grid", engine="ray", **given)
+    apil.study("grid", out=tmp_path / "local" / "grid", command="apil study grid", **{**given, "workers": 1})
+    ours, theirs = (_files(tmp_path / engine / "grid" / "runs") for engine in ("ray", "local"))
+    assert ours == theirs
+    for name in ("metrics.csv", "summary.json", "teachers.json", "table_queries.md"):
+        assert (tmp_path / "ray/grid" / name).read_bytes() == (tmp_path / "local/grid" / name).read_bytes(), name
+
+
+def test_a_node_that_is_lost_costs_the_work_since_the_last_checkpoints(
+    cluster: Any, alone: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from apil.studies.ray_engine import on_ray
+
+    runs, seen = tmp_path / "runs", tmp_path / "seen"
+    killed: list[int] = []
+
+    def progress(units: int) -> None:
+        saved = {path.parent.name for path in runs.glob("*/checkpoint-*.json")}
+        if not killed and len(saved) == len(_CELLS):
+            killed.append(units)
+            cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+
+    run_cells(_CELLS, runs, 10, 2, progress, due=_slowly(10, seen), engine=on_ray())
+    assert "was lost" in capsys.readouterr().err
+    assert _files(runs) == _files(alone)
+    first, second, third = _starts(seen)
+    assert (first, second) == (1, 1)
+    assert third > 10, "it went on from a checkpoint"
+    cluster.add_node(**_NODE)
+
+
+def test_an_interrupt_leaves_checkpoints_in_shared_storage_and_the_same_command_goes_on(
+    cluster: Any, alone: Path, tmp_path: Path
+) -> None:
+    from apil.studies.ray_engine import on_ray
+
+    told: list[int] = []
+    runs, shared = tmp_path / "runs", tmp_path / "shared"
+    runs.mkdir()
+
+    def interrupt(units: int) -> None:
+        told.append(units)
+        if sum(told) > 2 * len(_CELLS) and sum(told[:-1]) <= 2 * len(_CELLS):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(_CELLS, runs, 10, 2, interrupt, due=_slowly(1000), engine=on_ray(str(shared)))
+    assert list(shared.glob("*/checkpoint-*.json")), "none was due: the stop made them"
+    assert standing(_CELLS, runs, 10).finished == []
+    run_cells(_CELLS, runs, 10, 2, lambda units: None, due=_slowly(1000), engine=on_ray(str(shared)))
+    assert _files(runs) == _files(alone)
+    assert list(shared.iterdir()) == [], "what is in the study's folder is not kept twice"
+
+
+def test_a_node_with_other_software_is_refused(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from apil.studies import ray_engine
+
+    here = environment()
+    monkeypatch.setattr(ray_engine, "environment", lambda: {**here, "torch": "0.0"})
+    with pytest.raises(ApilError, match=r"other software .*torch 0\.0 -> "):
+        run_cells(_CELLS[:1], tmp_path, 10, 1, lambda units: None, engine=ray_engine.on_ray())
+
+
+def test_cells_survive_the_way_to_a_worker() -> None:
+    pytest.importorskip("ray", reason="needs the extra ray: pip install 'apil[ray]'")
+    from apil.studies.ray_engine import _cell, _values
+
+    for cell in (*_CELLS, Cell(_BASE.changed(query="intrun", budget=0.1), label="own", point=30)):
+        assert _cell(_values(cell)) == cell
+
+
+def test_options_of_another_engine_are_refused_and_a_missing_ray_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ApilError, match="storage is for the engine 'ray'"):
+        apil.study("grid", storage="shared", progress=False)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "apil.studies.ray_engine", raising=False)
+    with pytest.raises(ApilError, match=r"needs Ray: pip install 'apil\[ray\]'"):
+        apil.study("grid", engine="ray", progress=False)
