@@ -73,18 +73,24 @@ class Adam:
         rates = (self.rate(active) / (1.0 - 0.9**power)).float()
         corrections = (1.0 - 0.999**power).rsqrt().float()
         of_runs = (torch.where(active, 0.9, 1.0), torch.where(active, 0.999, 1.0), corrections, rates)
-        shaped = {
-            dim: [values.view(-1, *[1] * (dim - 1)) for values in of_runs]
-            for dim in {value.dim() for value in self.parameters.values()}
-        }
-        for (name, value), gradient in zip(self.parameters.items(), gradients, strict=True):
-            first, second = self._first[name], self._second[name]
-            keep_first, keep_second, correction, rate = shaped[value.dim()]
-            first.mul_(keep_first).add_(gradient, alpha=0.1)
-            second.mul_(keep_second).addcmul_(gradient, gradient, value=0.001)
-            # Square roots of exact zeros are many times slower than those of the smallest normal number.
-            scale = second.clamp_min(_TINY).sqrt_().mul_(correction).add_(1e-8)
-            value.sub_(torch.div(first, scale, out=scale).mul_(rate))
+        values, gradients = list(self.parameters.values()), list(gradients)
+        first, second = list(self._first.values()), list(self._second.values())
+        shaped = {dim: [own.view(-1, *[1] * (dim - 1)) for own in of_runs] for dim in {value.dim() for value in values}}
+        keep_first, keep_second, correction, rate = zip(*(shaped[value.dim()] for value in values), strict=True)
+        # One call for all tensors of a part: most are so small that calls take longer than what they do.
+        torch._foreach_mul_(first, keep_first)
+        torch._foreach_add_(first, gradients, alpha=0.1)
+        torch._foreach_mul_(second, keep_second)
+        torch._foreach_addcmul_(second, gradients, gradients, value=0.001)
+        # Square roots of exact zeros are many times slower than those of the smallest normal number.
+        scale = torch._foreach_clamp_min(second, _TINY)
+        torch._foreach_sqrt_(scale)
+        torch._foreach_mul_(scale, correction)
+        torch._foreach_add_(scale, 1e-8)
+        for moment, divisor in zip(first, scale, strict=True):
+            torch.div(moment, divisor, out=divisor)
+        torch._foreach_mul_(scale, rate)
+        torch._foreach_sub_(values, scale)
 
 
 _SIDE = 64

@@ -67,12 +67,11 @@ def split_by_model(
     `entropies` are those of `probs`, of the shape of `weights`.
     """
     assert 0 <= models < samples < probs.dim() - 1
-    of_model = (probs * weights.unsqueeze(-1)).sum(samples)
+    of_model = _sum(probs * weights.unsqueeze(-1), samples)
     mean = of_model.mean(models)
-    intrinsic = (entropies * weights).sum(samples).mean(models)
-    behavioral = entropy(of_model).mean(models)
+    # One tensor for the parts: fewer operations on small tensors.
+    behavioral, intrinsic = torch.stack([entropy(of_model), _sum(entropies * weights, samples)]).mean(models + 1)
     total = entropy(mean)
-    # One tensor for the five parts: fewer operations on small tensors.
     parts = torch.stack([total, behavioral, intrinsic, behavioral - intrinsic, total - behavioral])
     parts = parts.mul_(1.0 / math.log(2.0)).clamp_min_(0.0)
     return of_model, mean, Uncertainty(*parts.unbind())
@@ -114,8 +113,16 @@ def split_variance(
 
 def entropy(probs: Tensor) -> Tensor:
     """Shannon entropy of the last axis in nats, with 0 log 0 = 0."""
-    found: Tensor = torch.special.entr(probs).sum(-1)
-    return found
+    return _sum(torch.special.entr(probs), -1)
+
+
+def _sum(values: Tensor, axis: int) -> Tensor:
+    """The sum over an axis. Two numbers have one sum, whatever the order, and adding them is many times faster than a
+    reduction: two teachers, or two actions, are common."""
+    if values.shape[axis] != 2:
+        return values.sum(axis)
+    one, two = values.unbind(axis)
+    return one + two
 
 
 def _check(tensor: Tensor, name: str, shape: str) -> None:

@@ -10,7 +10,19 @@ from torch import Tensor
 
 from apil.learning.ask import AnswerLog, Guard, TeacherError
 from apil.learning.group import Group, Groups, take
-from apil.learning.walk import Acting, Agents, Ended, Question, Script, Step, Walk, Watch, advance, walk
+from apil.learning.walk import (
+    Acting,
+    Agents,
+    Ended,
+    Question,
+    Script,
+    Step,
+    Walk,
+    Watch,
+    advance,
+    advance_in_mode,
+    walk,
+)
 from apil.teachers.protocol import Session
 from apil.types import Answer, Episodes
 
@@ -45,7 +57,7 @@ def collect(
 
 @torch.inference_mode()
 def _driven(steps: Walk, teachers: OpenTeachers, left: Tensor | None) -> Episodes:
-    found = advance(steps)
+    found = advance_in_mode(steps)
     while isinstance(found, Question):
         if left is None:
             answer = teachers.answer(found)
@@ -54,7 +66,7 @@ def _driven(steps: Walk, teachers: OpenTeachers, left: Tensor | None) -> Episode
             answer = teachers.answer(replace(found, put=put))
             given = put if answer.given is None else put & answer.given
             answer, left = replace(answer, given=given), left - given.sum(1)
-        found = advance(steps, answer)
+        found = advance_in_mode(steps, answer)
     return found
 
 

@@ -50,18 +50,26 @@ class Groups(tuple[Group[Part_co], ...]):
 def take(record: Any, runs: Places) -> Any:
     """The same record of some runs only; its fields are taken when they are read, as most are not."""
     if isinstance(record, Tensor):
-        return record[runs]
+        return record if _is_all(runs, record) else record[runs]
     kind = type(record)
     if kind not in _VIEWS:
         if record is None or isinstance(record, int):
             return record
         if hasattr(record, "of_runs"):
             return record.of_runs(runs)
-        taken = {field.name: _TakenField(field.name) for field in fields(record)}
-        _VIEWS[kind] = type(kind.__name__, (kind,), taken)
-    view: Any = object.__new__(_VIEWS[kind])
+        names = [field.name for field in fields(record)]
+        _VIEWS[kind] = names[0], type(kind.__name__, (kind,), {name: _TakenField(name) for name in names})
+    lead, view_of = _VIEWS[kind]
+    if _is_all(runs, getattr(record, lead)):
+        return record
+    view: Any = object.__new__(view_of)
     view.__dict__["_taken_from"] = record, runs
     return view
+
+
+def _is_all(runs: Places, tensor: Tensor) -> bool:
+    """Whether these are all runs of the stack that a tensor is of."""
+    return isinstance(runs, slice) and runs.start == 0 and runs.stop == len(tensor)
 
 
 class _TakenField:
@@ -76,5 +84,6 @@ class _TakenField:
         return found
 
 
-_VIEWS: dict[type, type] = {}
-"""To a kind of record the subclass whose fields are those of some runs of another record."""
+_VIEWS: dict[type, tuple[str, type]] = {}
+"""To a kind of record the name of its first field, a tensor or a record of tensors, and the subclass whose fields are
+those of some runs of another record."""

@@ -20,7 +20,7 @@ from apil.learning.group import Group, Groups, Places, take
 from apil.learning.scenes import film_of
 from apil.learning.sound import no_answer
 from apil.model.protocol import Model
-from apil.query.protocol import Listener, Noting, QueryPolicy, QuerySession
+from apil.query.protocol import Noting, QueryPolicy, QuerySession, listens, notes_down
 from apil.rng import Streams, race
 from apil.tasks.protocol import KeepsEnvironments, Task
 from apil.teachers.protocol import Teacher
@@ -99,8 +99,6 @@ Watch = Callable[[Any, Step], None]
 Ended = Callable[[Any], None]
 
 
-# As a decorator it is switched on while the walk runs and off while it waits for an answer.
-@torch.inference_mode()
 def walk(
     agents: Agents,
     iteration: int,
@@ -113,7 +111,7 @@ def walk(
     greedy: bool = False,
     script: Script | None = None,
 ) -> Walk:
-    """Walks `episodes` episodes of every run to their end.
+    """Walks `episodes` episodes of every run to their end, in inference mode as far as `advance` takes it.
 
     The arguments are those of `collect`. An `Answer` is read where its `given` is true, of the questions that were put.
     The final distances are the true ones.
@@ -162,8 +160,15 @@ def walk(
         return _episodes(steps, distance, distance <= task.success_distance)
 
 
+# Inference mode is on while the walk runs and off while it waits for an answer.
+@torch.inference_mode()
 def advance(steps: Walk, answer: Answer | None = None) -> Question | Episodes:
     """Goes on with a walk to its next question or its end; `answer` is that to the last question."""
+    return advance_in_mode(steps, answer)
+
+
+def advance_in_mode(steps: Walk, answer: Answer | None = None) -> Question | Episodes:
+    """The same where inference mode is on already: to switch it on for every step takes time."""
     try:
         return next(steps) if answer is None else steps.send(answer)
     except StopIteration as end:
@@ -197,7 +202,7 @@ class _Mind(_Decides):
         opened = [(g, g.part.begin(episodes, training)) for g in agents.queries]
         self._sessions = Groups(Group(g.runs, g.streams, session, g.name) for g, session in opened)
         self._lucks = [luck[group.runs].unbind(1) for group in self._sessions]
-        self._listeners = [(g.runs, g.part) for g in self._sessions if isinstance(g.part, Listener)]
+        self._listeners = [(g.runs, g.part) for g in self._sessions if listens(g.part)]
         self._arrival, self._greedy, self._box = arrival.unbind(1), greedy, agents.task.box
 
     def ask(self, seen: Observation, belief: Belief, t: int) -> Tensor:
@@ -226,8 +231,9 @@ class _Mind(_Decides):
 
     @cached_property
     def _noting(self) -> list[tuple[Places, Noting]]:
-        """Found once and after the first question: this reads the notes of every session."""
-        return [(group.runs, group.part) for group in self._sessions if isinstance(group.part, Noting)]
+        """Those with something to note. Found once and after the first question: this reads the notes of all."""
+        found = [(group.runs, group.part) for group in self._sessions if notes_down(group.part)]
+        return [(runs, session) for runs, session in found if session.notes.shape[-1]]
 
 
 @dataclass(frozen=True)

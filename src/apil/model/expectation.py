@@ -55,12 +55,19 @@ class IdentitySampler:
 
         A sampler drawn for one episode serves any number of them, all with the same draws.
         """
-        exact = identity.unsqueeze(2).expand(-1, -1, models, -1)
         if identity.shape[-1] == 1:
-            return exact
-        bounds = identity.cumsum(-1)[:, None, :, None, :-1]
-        parts = [exact[runs] if points is None else _shares(points[t], bounds[runs]) for runs, points in self.drawn]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+            return _exact(identity, models)
+        bounds = identity[:, None, :, None, :-1]
+        if identity.shape[-1] > 2:
+            bounds = bounds.cumsum(-1)
+        if len(self.drawn) == 1:
+            points = self.drawn[0][1]
+            return _exact(identity, models) if points is None else _shares(points[t], bounds)
+        parts = [
+            _exact(identity[runs], models) if points is None else _shares(points[t], bounds[runs])
+            for runs, points in self.drawn
+        ]
+        return torch.cat(parts)
 
     def sampled(self, identity: Tensor, models: int, t: int) -> tuple[Tensor, Tensor]:
         """Identities to evaluate and their weights, both [runs, episodes, models, J], for K above `DENSE`.
@@ -83,6 +90,10 @@ class IdentitySampler:
         return pad(chosen, padding).clamp_max(teachers - 1), pad(weight, padding)
 
 
+def _exact(identity: Tensor, models: int) -> Tensor:
+    return identity.unsqueeze(2).expand(-1, -1, models, -1)
+
+
 def _shares(points: Tensor, bounds: Tensor) -> Tensor:
     """[runs, episodes, models, K]: the share of `points` [runs, N1, episodes, models, 1] that falls to each teacher.
 
@@ -90,6 +101,5 @@ def _shares(points: Tensor, bounds: Tensor) -> Tensor:
     """
     # Counted in whole numbers: a sum of fractions could pass 1 and leave a negative weight.
     below = (points < bounds).sum(1) / points.shape[1]
-    shares = pad(below, (0, 1), value=1.0)
-    shares[..., 1:] -= below
-    return shares
+    above = 1.0 - below[..., -1:]
+    return torch.cat([below, above] if below.shape[-1] == 1 else [below[..., :1], below.diff(), above], -1)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +21,7 @@ Parts = tuple[Tensor, Tensor]
 """What a mixture is made of, two numbers or vectors for each policy: [runs, episodes, N2, J, ...]."""
 
 
-@dataclass(frozen=True)
-class Mixture:
+class Mixture(NamedTuple):
     """The policies of a batch of states, averaged over identities and models."""
 
     mean: Tensor
@@ -60,7 +60,7 @@ class Categorical:
 
     def parts(self, outputs: Tensor, valid: Tensor) -> Parts:
         """Probabilities and entropies, from `outputs` [runs, episodes, N2, J, outputs], which it writes over."""
-        probs = outputs.masked_fill_(~valid[:, :, None, None], -torch.inf).softmax(-1)
+        probs = outputs.masked_fill_(~valid.unsqueeze(2).unsqueeze(2), -torch.inf).softmax(-1)
         return probs, entropy(probs)
 
     def mixture(self, parts: Parts, weights: Tensor, luck: Tensor | None) -> Mixture:

@@ -11,6 +11,7 @@ drawn for each batch of episodes, and all decisions in it are made by these N2 m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,7 +78,7 @@ class PersonaModel:
         """rho(k | s): [runs, n, S] -> [runs, n, K]."""
         if self.teachers == 1:
             return features.new_ones(*features.shape[:-1], 1)
-        return mlp(self.identity, features)[..., : self.teachers].softmax(-1)
+        return mlp(self.identity, features).softmax(-1)
 
     def policies(self, observation: Observation) -> Tensor:
         """pi(a | s, h(k)) of every teacher without dropout: [runs, n, S] -> [runs, n, K, A or 2n]."""
@@ -118,8 +119,6 @@ class PersonaModel:
 class _Table:
     """What N2 models have to say of every state."""
 
-    states: int
-    """n"""
     identity: Tensor
     """[runs, n, K]"""
     parts: Parts
@@ -132,17 +131,20 @@ class SampledModel:
     def __init__(self, model: PersonaModel, masks: Tensor, sampler: IdentitySampler, luck: Tensor | None) -> None:
         self._model, self._sampler, self._luck = model, sampler, luck
         size, weight = model.state_size, model.policy["w1"]
-        self._state_mask, self._persona_mask = masks[:, :, :size], masks[:, :, size:]
+        self._state_mask, self._persona_mask = masks[:, None, :, :size], masks[:, :, size:]
         self._state_weight, self._persona_weight = weight[:, :size], weight[:, size:]
         self._dense = self._hidden_of_personas() if model.teachers <= DENSE else None
+        few = None if self._dense is None else model.states
+        self._enough = math.inf if few is None else few.features.shape[1]
+        """Episodes for which it is worth while to know every state."""
 
     def belief(self, observation: Observation, t: int, horizon: int) -> Belief:
         """Where there are at least as many episodes as states, everything about a state is computed once a batch."""
-        model, place = self._model, observation.place
-        if place is not None and self._table is not None and place.shape[1] >= self._table.states:
-            identity, mixed = self._from_table(self._table, place, t)
+        place = observation.place
+        if place is not None and place.shape[1] >= self._enough:
+            identity, mixed = self._from_table(place, t)
         else:
-            identity = model.identity_distribution(observation.features)
+            identity = self._model.identity_distribution(observation.features)
             mixed = self._mixture(observation, identity, t)
         return Belief(
             observation.features, mixed.mean, identity, mixed.uncertainty, horizon - t, mixed.drawn, mixed.of_model
@@ -180,7 +182,7 @@ class SampledModel:
 
         features = own(observation.features)
         runs, episodes, size = features.shape
-        masked = features.unsqueeze(2) * own(self._state_mask).unsqueeze(1)
+        masked = features.unsqueeze(2) * own(self._state_mask)
         of_state = torch.bmm(masked.view(runs, -1, size), own(self._state_weight))
         of_state = of_state.view(runs, episodes, model.sizes.models, 1, -1)
         if self._dense is None:
@@ -193,21 +195,21 @@ class SampledModel:
         return model.head.parts(outputs.view(*hidden.shape[:-1], -1), own(observation.valid))
 
     @cached_property
-    def _table(self) -> _Table | None:
-        """What is known of every state; None where they are not numbered."""
+    def _table(self) -> _Table:
+        """What is known of every state."""
         model = self._model
-        if model.states is None or self._dense is None:
-            return None
+        assert model.states is not None
         runs, count = len(self._state_mask), model.states.features.shape[1]
         seen = Observation(model.states.features.expand(runs, -1, -1), model.states.valid.expand(runs, -1, -1))
         blocks = self._blocks(runs, count, model.sizes.models, model.teachers)
         parts = zip(*[self._parts(seen, None, block) for block in blocks], strict=True)
         first, second = (torch.cat(of_blocks) for of_blocks in parts)
-        return _Table(count, model.identity_distribution(seen.features), (first, second))
+        return _Table(model.identity_distribution(seen.features), (first, second))
 
-    def _from_table(self, table: _Table, place: Tensor, t: int) -> tuple[Tensor, Mixture]:
+    def _from_table(self, place: Tensor, t: int) -> tuple[Tensor, Mixture]:
         """Identity distributions and mixtures in the states numbered `place` [runs, episodes]."""
-        rows = (place + table.states * torch.arange(len(place)).unsqueeze(1)).flatten()
+        table = self._table
+        rows = (place + table.identity.shape[1] * torch.arange(len(place)).unsqueeze(1)).flatten()
 
         def at(values: Tensor) -> Tensor:
             return values.flatten(0, 1).index_select(0, rows).view(*place.shape, *values.shape[2:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, TypeGuard, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -76,6 +76,16 @@ class Noting(Protocol):
     @property
     def notes(self) -> Tensor:
         """[runs, episodes, N]: of the step that was asked about last, the score first; N = 0 for nothing."""
+
+
+def listens(session: object) -> TypeGuard[Listener]:
+    """`isinstance(session, Listener)`, which looks all members up: too slow for every batch of episodes."""
+    return hasattr(type(session), "hear")
+
+
+def notes_down(session: object) -> TypeGuard[Noting]:
+    """`isinstance(session, Noting)`, in the same way."""
+    return hasattr(type(session), "notes") or hasattr(session, "notes")
 
 
 class QueryPolicy(Protocol):

@@ -11,7 +11,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.nn import Parameters
 from apil.query.gates import Gate, OpenGate, gate_of
-from apil.query.protocol import Noting, QueryLoss, QuerySetup
+from apil.query.protocol import QueryLoss, QuerySetup, notes_down
 from apil.types import Answer, Belief, Episodes
 
 ScoreStep = Callable[[Belief], Tensor]
@@ -80,7 +80,7 @@ class ScoredPolicy:
         """The session of a policy that hands back at once listens to no answers. Warm batches are of training alone."""
         warm = (self._batches < self._warm).unsqueeze(-1) if self._warm and training else None
         step, gate = self.score.begin(episodes), self.gate.begin(training)
-        noting = training and (bool(self.gate.memory) or isinstance(step, Noting))
+        noting = training and (bool(self.gate.memory) or notes_down(step))
         session = ScoredSession(step, gate, warm, noting=noting)
         return session if self.hand_back is None else HoldingSession(session, self.hand_back)
 
@@ -107,7 +107,7 @@ class ScoredSession:
     def __init__(self, step: ScoreStep, gate: OpenGate, warm: Tensor | None, *, noting: bool) -> None:
         """`noting`: there is someone to read the notes."""
         self._step, self._gate, self._warm, self._noting = step, gate, warm, noting
-        self._more = step if isinstance(step, Noting) else None
+        self._more = step if notes_down(step) else None
         self.seen = torch.empty(0)
         """[runs, episodes, N]: the score of the last step, and the notes of `step` behind it."""
 

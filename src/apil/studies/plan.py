@@ -16,10 +16,12 @@ from apil.tasks.options import options_of
 
 SAMPLE_SIZES = (1, 5, 10, 20, 50)
 """N1 of the figure on sampling uncertainty; the exact expectation is its last line."""
-_STACK = 112
+_STACK = 120
 """Runs in a stack at most."""
-_FIXED = 60
+_FIXED = 36
 """What an iteration of a stack costs whatever its size, in runs with one teacher."""
+_TEACHER = 0.3
+"""What each further teacher adds to the cost of a run."""
 SAME_FOR_ONE = {"behvun": "intrun"}
 """With one teacher behavioural uncertainty is the intrinsic one, and the two policies are the same."""
 
@@ -108,4 +110,4 @@ def stacks(cells: Sequence[Cell], workers: int = 2) -> list[list[Cell]]:
 
 def _cost(runs: Sequence[Cell]) -> float:
     """What an iteration of a stack costs, about, in runs with one teacher."""
-    return _FIXED + len(runs) * len(committee_of(runs[0].config).members)
+    return _FIXED + len(runs) * (1.0 + _TEACHER * (len(committee_of(runs[0].config).members) - 1))

@@ -59,7 +59,7 @@ class Grid:
 
     def reference(self, state: Tensor) -> Reference:
         """Right before down, as far as they are valid; the Manhattan distance."""
-        return Reference(self._order[state], self._count[state], self._distance[state])
+        return Reference(self._order[state], self._count.take(state), self._distance.take(state))
 
     def step(self, state: Tensor, action: Tensor) -> Tensor:
         return self._next[state, action]

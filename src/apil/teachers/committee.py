@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar, Literal, cast, get_args
 
 import torch
@@ -59,13 +59,15 @@ class Committee:
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> CommitteeSession:
         moments = 1 if self.selection == "episode" else horizon
-        bounds = torch.tensor(self.weights, dtype=torch.float64).cumsum(0)[:-1].float()
-        identity = (draws.uniform(moments, episodes).unsqueeze(-1) > bounds).sum(-1).expand(-1, horizon, -1)
+        identity = (
+            (draws.uniform(moments, episodes).unsqueeze(-1) > _bounds(self.weights)).sum(-1).expand(-1, horizon, -1)
+        )
         luck = draws.uniform(horizon, episodes)
         share = torch.zeros_like(luck)
         for k, member in enumerate(self.members):
-            share = torch.where(identity == k, MEMBERS[member](luck), share)
-        return CommitteeSession(identity, share)
+            if member != "first":
+                share = torch.where(identity == k, MEMBERS[member](luck), share)
+        return CommitteeSession(identity.unbind(1), share.unbind(1))
 
     def distribution(self, reference: Reference) -> Tensor:
         """[runs, episodes, K, A]: each member's true action distribution, for comparing what was learned with it."""
@@ -82,16 +84,22 @@ class Committee:
         return torch.zeros_like(by_place).scatter_add(-1, order, by_place)
 
 
+@cache
+def _bounds(weights: tuple[float, ...]) -> Tensor:
+    """[K - 1]: where one member's share of (0, 1) ends and the next begins."""
+    return torch.tensor(weights, dtype=torch.float64).cumsum(0)[:-1].float()
+
+
 @dataclass(frozen=True)
 class CommitteeSession:
-    identity: Tensor
-    """[runs, T, episodes] long: who answers."""
-    share: Tensor
-    """[runs, T, episodes] float: how far down the reference actions the answer is."""
+    identity: Sequence[Tensor]
+    """At each of T steps [runs, episodes] long: who answers."""
+    share: Sequence[Tensor]
+    """At each of T steps [runs, episodes] float: how far down the reference actions the answer is."""
     batched: ClassVar[bool] = True
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        return Answer(picked(reference, self.share[:, t]), reference.distance, self.identity[:, t])
+        return Answer(picked(reference, self.share[t]), reference.distance, self.identity[t])
 
 
 def picked(reference: Reference, share: Tensor) -> Tensor:
