@@ -73,6 +73,26 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class Sketch:
+    """A map: P places and the lines between them, the agent's way, and where it is to go."""
+
+    places: tuple[tuple[float, float], ...]
+    """P of (east, north)."""
+    lines: tuple[tuple[int, int], ...]
+    """The places at both ends."""
+    agent: int
+    """The place of the agent."""
+    heading: float
+    """Where it looks, radians clockwise from north."""
+    goal: int | None
+    """The place of the goal, if it is known."""
+    way: tuple[int, ...] = ()
+    """The places where the agent has been, in order."""
+    labels: tuple[tuple[int, str], ...] = ()
+    """Places with a word each."""
+
+
+@dataclass(frozen=True)
 class Picture:
     """A state for people: a board of cells, a picture of pixels, or words."""
 
@@ -82,6 +102,10 @@ class Picture:
     """What a terminal shows where there is no board."""
     pixels: NDArray[np.uint8] | None = None
     """[height, width, 3]: what a film shows where there is no board."""
+    views: tuple[tuple[str, str], ...] = ()
+    """What can be seen in each direction, or read besides: title and words."""
+    sketch: Sketch | None = None
+    """A map, which a browser shows in place of a board."""
 
 
 @dataclass(frozen=True)

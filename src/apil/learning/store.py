@@ -189,6 +189,15 @@ def replaced(rows: Rows, unit: NDArray[np.int64], *, whole: bool) -> int:
     return int(np.flatnonzero(same)[-1])
 
 
+def corrected(rows: Rows, *, whole: bool) -> NDArray[np.int64]:
+    """The rows that corrections have taken the place of; of whole episodes all that come before the correction."""
+    found = [np.zeros(0, np.int64)]
+    for row in np.flatnonzero(rows["flags"] & CORRECTION).tolist():
+        old = replaced(rows, np.array([row, 1]), whole=whole)
+        found.append(np.array([old]))
+    return np.concatenate(found)
+
+
 class Store:
     """The answers of a stack of runs, a shelf for each."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
@@ -31,17 +32,20 @@ _ARROWS = {
     "south": "ArrowDown",
     "west": "ArrowLeft",
 }
-_DIGITS = "123456789abghijlmopqrtvwxyz"
+_KEYS = "123456789abghijlmopqrtvwxyz"
 """Keys of the actions in turn; not those of the page itself (c, d, e, f, k, n, s, u)."""
 
 
 def actions_of(names: list[str], valid: list[int]) -> list[dict[str, Any]]:
-    """The actions that can be taken, each with its number, name and keys."""
+    """The actions that can be taken, each with its number, name and keys. A number in a name is its key."""
+    numbered = {action: names[action][-1] for action in valid if re.search(r"(^|\D)\d$", names[action])}
+    keys = numbered if len(set(numbered.values())) == len(numbered) else {}
+    free = iter([key for key in _KEYS if key not in keys.values()])
     found = []
-    for place, action in enumerate(valid):
-        keys = [_DIGITS[place]] if place < len(_DIGITS) else []
+    for action in valid:
+        own = keys.get(action) or next(free, None)
         arrow = _ARROWS.get(names[action])
-        found.append({"action": action, "name": names[action], "keys": [arrow, *keys] if arrow else keys})
+        found.append({"action": action, "name": names[action], "keys": [key for key in (arrow, own) if key]})
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -17,12 +18,14 @@ from apil.people.pictures import encoded
 from apil.teachers.committee import Selection
 from apil.teachers.policies import Question, Reply
 from apil.teachers.team import Member, Team
-from apil.types import Picture, Scene
+from apil.types import Scene
 
 LONGEST = 40
 """Characters of a name."""
 _TABLE = 60
 """Features that are shown as numbers where there is no picture."""
+_ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+"""Colours of a terminal."""
 
 
 @dataclass(frozen=True)
@@ -145,16 +148,13 @@ def about(desk: Desk, question: Question, scene: Scene, episode: int) -> dict[st
         "agent": _agent(task, scene.mean[0, episode], names),
         "ask_distance": desk.settings.distances == "said" or (unknown and desk.settings.distances == "task"),
         "cells": list(picture.cells),
-        "text": picture.text,
+        "text": "" if picture.pixels is not None else _ESCAPES.sub("", picture.text),
+        "views": [list(view) for view in picture.views],
     }
     if not picture.cells and picture.pixels is None:
         features = question.observation.features[0, episode].tolist()
         shown["table"] = [[f"feature {place}", round(value, 4)] for place, value in enumerate(features[:_TABLE])]
-    return shown | _more(picture)
-
-
-def _more(picture: Picture) -> dict[str, Any]:
-    return {}
+    return shown
 
 
 def _sliders(names: Sequence[str], box: Any) -> list[dict[str, Any]]:

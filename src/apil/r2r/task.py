@@ -18,6 +18,7 @@ from apil.r2r.houses_folder import default_houses
 from apil.r2r.options import R2RArguments
 from apil.r2r.oracle import STOP, reference_actions
 from apil.r2r.scenes import LEADING, Panoramas
+from apil.r2r.shown import shown
 from apil.r2r.text import mirror_words
 from apil.r2r.world import World
 from apil.rng import Draws
@@ -257,7 +258,7 @@ class R2R:
         for place, mark in (*((place, "o") for place in exits), (goal, "G"), (at, "A")):
             east, north = (self.world.position[place] - self.world.position[at])[:2].tolist()
             board[min(max(7 - round(north / 0.5), 0), 14)][min(max(15 + round(east / 0.5), 0), 30)] = mark
-        return Picture(tuple("".join(row) for row in board))
+        return shown(self, state, run, episode, tuple("".join(row) for row in board))
 
     def contested(self) -> Observation:
         """The first 200 starts of the split at which several reference actions lead on."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apil.learning.rows import ANSWERED, EXECUTED, VALIDATION, Rows
+from apil.learning.store import corrected
 from apil.runs.folder import load_config
 from apil.runs.store_file import Header, read_store
 
@@ -160,10 +161,14 @@ class StoredAnswers:
 def answers(folder: str | Path) -> StoredAnswers:
     """The answers that a run has had so far, and those it began with: finished, in training or killed.
 
+    A correction stands in place of what it corrects.
+
     found = apil.answers("runs/demo")
     found.teacher, found.action, found.features
     """
     path = Path(folder)
     load_config(path)  # refuses what is no run
     header, rows = read_store(path)
-    return StoredAnswers(path, header, rows, np.flatnonzero(rows["flags"] & ANSWERED))
+    answered = rows["flags"] & ANSWERED != 0
+    answered[corrected(rows, whole=header.whole)] = False
+    return StoredAnswers(path, header, rows, np.flatnonzero(answered))

@@ -67,6 +67,7 @@ function show(found) {
   $("kind").hidden = !kinds[found.kind];
   $("words").textContent = found.text || "";
   $("words").hidden = !found.text;
+  $("words").classList.toggle("drawn", (found.text || "").includes("\n"));
   showViews(found.views || []);
   showTable(found.table || []);
   showFilm(found);
@@ -77,6 +78,7 @@ function show(found) {
   else showActions(found);
   $("sliders").hidden = !found.continuous;
   $("actions").hidden = found.continuous;
+  if (found.continuous) $("sliders").querySelector("input").focus();
   showHint();
   tick();
 }
@@ -135,7 +137,6 @@ function showSliders(found) {
   send.type = "submit";
   send.append("Send", keyOf("Enter"));
   $("sliders").replaceChildren(...parts, send);
-  $("sliders").querySelector("input").focus();
 }
 
 // Arrow keys move a slider by a twentieth of its range; with "any" as step browsers differ in what they do.
