@@ -48,7 +48,7 @@ def lander() -> Any:
         lambda: Held(gymnasium.make("LunarLander-v3", disable_env_checker=True)),
         distance=distance,
         horizon=HORIZON,
-        batch=8,
+        batch=4,
         name="lander",
         encoder="learned",
         action_names=("nothing", "left engine", "main engine", "right engine"),
