@@ -109,12 +109,14 @@ class Guard:
         """
         if not put.any():
             return no_answer(put, self.box)
-        asked = [_Asked(g, take(seen, g.runs), take(reference, g.runs), put[g.runs], t) for g in sessions]
-        found = [self._batch(own) for own in asked]
+        asked = [_Asked(g, take(seen, g.runs), take(reference, g.runs), take(put, g.runs), t) for g in sessions]
+        found = [self._batch(own, len(asked) == 1) for own in asked]
         alone = [own for own, answer in zip(asked, found, strict=True) if answer is None]
         if len(alone) < len(asked):
             parts = [no_answer(own.put, self.box) if a is None else a for own, a in zip(asked, found, strict=True)]
-            joined = Answer(*(sessions.join([getattr(part, name) for part in parts]) for name in _FIELDS))
+            joined = parts[0]
+            if len(parts) > 1:
+                joined = Answer(*(sessions.join([getattr(part, name) for part in parts]) for name in _FIELDS))
             answer = self._checked(sessions, seen, put, joined, alone, keep)
             if not alone:
                 return answer
@@ -125,9 +127,12 @@ class Guard:
             self._one_by_one(own, put, answer, keep)
         return answer
 
-    def _batch(self, asked: _Asked) -> Answer | None:
-        """What a teacher answers to all its questions in one call; None where they are to be put one by one."""
-        if not asked.put.any():
+    def _batch(self, asked: _Asked, everyone: bool) -> Answer | None:
+        """What a teacher answers to all its questions in one call; None where they are to be put one by one.
+
+        If `everyone` asks this teacher, it has a question.
+        """
+        if not everyone and not asked.put.any():
             return no_answer(asked.put, self.box)
         if not answers_batches(asked.group.part):
             return None
@@ -149,7 +154,8 @@ class Guard:
         if isinstance(answer, Answer) and answer.given is not None and not bool((put & answer.given).any()):
             return no_answer(put, self.box)
         check_form(answer, put, self.box)
-        return replace(answer, given=put if answer.given is None else put & answer.given)
+        given = put if answer.given is None else put & answer.given
+        return Answer(answer.action, answer.distance, answer.identity, given)
 
     def _checked(
         self,
