@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
+import lzma
 import math
+import os
 import sys
+import tarfile
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -355,3 +360,100 @@ def test_bad_image_features_are_told(world: World, tmp_path: Path) -> None:
     with pytest.raises(ApilError, match="line 13 is truncated"):
         _compiled(tmp_path, made_up_files(), image_features=file)
     assert not list((tmp_path).glob("out/*"))
+
+
+# Archives and features that somebody else made.
+
+
+def _xz(content: bytes) -> bytes:
+    return lzma.compress(content, preset=0)
+
+
+def _refused(tmp_path: Path, message: str) -> None:
+    with pytest.raises(ApilError, match=message) as caught:
+        compile_world(tmp_path / "raw", tmp_path / "out", _silent)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_archive_that_holds_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kilobyte that unpacks to gigabytes; in one stream or in two."""
+    monkeypatch.setattr("apil.r2r.sources._LARGEST", 2**20)
+    (tmp_path / "raw").mkdir()
+    for content in (_xz(bytes(2**20 + 1)), _xz(bytes(2**19)) + _xz(bytes(2**20))):
+        (tmp_path / "raw" / "connectivity.tar.xz").write_bytes(content)
+        _refused(tmp_path, r"connectivity\.tar\.xz holds more than 1 MiB")
+
+
+def test_an_archive_of_two_streams_is_read(tmp_path: Path) -> None:
+    raw = write_archives(tmp_path / "raw", made_up_files())
+    whole = compile_world(raw, tmp_path / "1", _silent).read_bytes()
+    path = raw / "annotations.tar.xz"
+    content = lzma.decompress(path.read_bytes())
+    path.write_bytes(_xz(content[:700]) + bytes(4) + _xz(content[700:]))
+    assert compile_world(raw, tmp_path / "2", _silent).read_bytes() == whole
+    path.write_bytes(path.read_bytes()[:-20])
+    _refused(tmp_path, r"annotations\.tar\.xz is truncated or damaged")
+
+
+def test_a_pipe_in_the_place_of_an_archive_is_refused(tmp_path: Path) -> None:
+    write_archives(tmp_path / "raw", made_up_files())
+    (tmp_path / "raw" / "rooms.tar.xz").unlink()
+    os.mkfifo(tmp_path / "raw" / "rooms.tar.xz")
+    _refused(tmp_path, r"rooms\.tar\.xz is not a file")
+    os.mkfifo(tmp_path / "features.tsv")
+    with pytest.raises(ApilError, match=r"features\.tsv is not a file: check the name of --image-features"):
+        compile_world(
+            write_folder(tmp_path / "other", made_up_files()),
+            tmp_path,
+            _silent,
+            image_features=tmp_path / "features.tsv",
+        )
+
+
+@pytest.mark.parametrize(("size", "sparse"), [(2**70, True), (2**70, False), (-1, True)])
+def test_a_member_of_absurd_size_is_refused(tmp_path: Path, size: int, sparse: bool) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:", format=tarfile.PAX_FORMAT) as tar:
+        member = tarfile.TarInfo("connectivity/scans.txt")
+        if sparse:
+            member.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
+            member.size = 512
+            tar.addfile(member, io.BytesIO(b"1\n0\n0\n".ljust(512, b"\0")))
+        else:
+            member.pax_headers = {"size": str(size)}
+            tar.addfile(member)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "connectivity.tar.xz").write_bytes(_xz(packed.getvalue()))
+    _refused(tmp_path, r"connectivity\.tar\.xz (has .* with holes|is truncated or damaged)")
+
+
+def test_features_that_lie_elsewhere_are_refused(world: World, tmp_path: Path) -> None:
+    """Links and tables that read another file than the one that was named, or that claim more than memory."""
+    h5py = pytest.importorskip("h5py", reason="needs the extra `images`")
+    views = _views(world)
+    with h5py.File(tmp_path / "other.h5", "w") as other:
+        other["alpha_a2"] = views["alpha_a2"]
+    (tmp_path / "numbers").write_bytes(views["alpha_a2"].tobytes())
+    layout = h5py.VirtualLayout((36, 4), np.float32)
+    layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "alpha_a2", (36, 4))
+    changes: dict[str, Callable[[Any], object]] = {
+        "external link": lambda file: file.__setitem__("alpha_a2", h5py.ExternalLink("other.h5", "/alpha_a2")),
+        "to nowhere": lambda file: file.__setitem__("alpha_a2", h5py.ExternalLink("nowhere.h5", "/x")),
+        "soft link": lambda file: file.__setitem__("alpha_a2", h5py.SoftLink("/alpha_a1")),
+        "group": lambda file: file.create_group("alpha_a2"),
+        "numbers of another file": lambda file: file.create_dataset(
+            "alpha_a2", (36, 4), np.float32, external=[(str(tmp_path / "numbers"), 0, 576)]
+        ),
+        "virtual": lambda file: file.create_virtual_dataset("alpha_a2", layout),
+        "huge": lambda file: file.create_dataset("alpha_a2", (36, 2**40), np.float32, chunks=(1, 1024)),
+    }
+    path = tmp_path / "features.h5"
+    for what, change in changes.items():
+        with h5py.File(path, "w") as file:
+            for key, value in views.items():
+                if key != "alpha_a2":
+                    file[key] = value
+            change(file)
+        with pytest.raises(ApilError, match=r"alpha_a2 (is a link or no table of its own|holds no table)") as caught:
+            _compiled(tmp_path, made_up_files(), image_features=path)
+        assert "\n" not in str(caught.value), what

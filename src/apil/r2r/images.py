@@ -16,11 +16,15 @@ from apil.errors import ApilError
 from apil.r2r.layout import DIRECTIONS, Tell, check_covers, direction_of_view
 
 VIEWS = 36
+_WIDEST = 2**16
+"""Features of a view, at most."""
 _AGAIN = "copy or download the file again"
 
 
 def image_table(path: Path, viewpoints: list[tuple[str, str]], tell: Tell) -> NDArray[np.float16]:
     """[V, 8, F]: the pooled features of each (scan, viewpoint); the file may hold others too."""
+    if path.exists() and not path.is_file():
+        raise ApilError(f"{path} is not a file: check the name of --image-features.")
     index = {f"{scan}_{viewpoint}": at for at, (scan, viewpoint) in enumerate(viewpoints)}
     rows = _hdf5(path, index) if path.suffix in (".h5", ".hdf5") else _tsv(path)
     table: NDArray[np.float16] | None = None
@@ -84,12 +88,17 @@ def _hdf5(path: Path, index: dict[str, int]) -> Iterator[tuple[str, NDArray[np.f
         raise ApilError(f"{path} is HDF5, which needs h5py: install it with `pip install 'apil[images]'`.") from None
     try:
         with h5py.File(path, "r") as file:
-            for key in (key for key in index if key in file):
-                try:
-                    views = np.asarray(file[key], dtype=np.float32)
-                except (TypeError, ValueError):
-                    raise ApilError(f"{path}: {key} holds no table of numbers: use 36-view features.") from None
-                yield key, views
-    except OSError as error:
-        why = str(error).splitlines()[0]
+            for key in index:
+                link = None if "/" in key else file.get(key, getlink=True)
+                if link is None:
+                    continue
+                # A link, and a table whose numbers lie elsewhere, would read files that nobody named.
+                table = file[key] if isinstance(link, h5py.HardLink) else None
+                if not isinstance(table, h5py.Dataset) or table.external or table.is_virtual:
+                    raise ApilError(f"{path}: {key} is a link or no table of its own: give the file that holds it.")
+                if table.dtype.kind not in "fiu" or table.size > VIEWS * _WIDEST:
+                    raise ApilError(f"{path}: {key} holds no table of numbers: use 36-view features.")
+                yield key, np.asarray(table, dtype=np.float32)
+    except (OSError, KeyError, RuntimeError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ApilError(f"Cannot read {path} ({why}): check the name of --image-features, or {_AGAIN}.") from error

@@ -17,6 +17,11 @@ from apil.errors import ApilError
 FOLDERS = ("connectivity", "annotations", "captions", "objects", "rooms", "derived", "embeddings")
 """The top folders of the raw layout that are looked at."""
 
+_LARGEST = 2**31
+"""Bytes that an archive may hold; the public ones hold less than a tenth of it."""
+_MEMORY = 2**28
+"""Bytes that decompressing may take; xz -9 needs 65 MiB."""
+
 
 class Source:
     """Raw files by their path in the layout, such as `annotations/R2R_train.json`; keeps checksums of those read."""
@@ -97,13 +102,40 @@ def open_source(folder: Path) -> Source:
 
 def _unpacked(archive: Path) -> dict[str, bytes]:
     """The files of an archive. It is decompressed whole first: only that notices every truncation."""
+    remedy = "copy or download the archive again"
     try:
-        content = lzma.decompress(archive.read_bytes())
+        content = _decompressed(archive)
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as tar:
             members = [member for member in tar if member.isfile()]
+            for member in members:
+                if member.issparse():
+                    raise ApilError(f"{archive} has {member.name!r:.80} with holes in it: {remedy}.")
             opened = {member.name.removeprefix("./"): tar.extractfile(member) for member in members}
             return {name: file.read() for name, file in opened.items() if file is not None}
-    except (lzma.LZMAError, EOFError, tarfile.TarError) as error:
-        raise ApilError(f"{archive} is truncated or damaged ({error}): copy or download the archive again.") from error
+    except ApilError:
+        raise
+    except (lzma.LZMAError, EOFError, tarfile.TarError, OverflowError, ValueError) as error:
+        raise ApilError(f"{archive} is truncated or damaged ({error}): {remedy}.") from error
     except OSError as error:
         raise ApilError(f"Cannot read {archive}: {error.strerror or error}. Check its permissions.") from error
+
+
+def _decompressed(archive: Path) -> bytes:
+    """What an archive of one or more xz streams holds, up to a limit: a small file can hold more than a disk."""
+    if not archive.is_file():
+        raise ApilError(f"{archive} is not a file: remove it, or put the archive in its place.")
+    rest, content = archive.read_bytes(), bytearray()
+    while rest:
+        decoder = lzma.LZMADecompressor(memlimit=_MEMORY)
+        try:
+            content += decoder.decompress(rest, _LARGEST + 1 - len(content))
+        except lzma.LZMAError:
+            if not content:
+                raise
+            break  # what follows a whole stream is no part of the archive
+        if len(content) > _LARGEST:
+            raise ApilError(f"{archive} holds more than {_LARGEST // 2**20} MiB: unpack it, and give its folder.")
+        if not decoder.eof:
+            raise EOFError("it ends before its end-of-stream marker")
+        rest = decoder.unused_data.lstrip(b"\0")
+    return bytes(content)

@@ -19,7 +19,7 @@ from apil.learning.collect import Agents, Step, collect
 from apil.learning.evaluate import CHUNK
 from apil.runs.describe import Spaced
 from apil.tasks.protocol import Task
-from apil.teachers.minari import dataset_folder, require_minari
+from apil.teachers.minari import add_episodes, dataset_folder, new_dataset, require_minari
 from apil.types import Episodes
 
 
@@ -38,17 +38,20 @@ def export_episodes(
     reward is 1 at the end of an episode that reached the goal, else 0. The rest is in `infos`: see `RecordedEpisode`.
     """
     folder = dataset_folder(where)
-    if folder.exists() and any(folder.iterdir()):
-        raise ApilError(f"{folder} is not empty: choose another place for the dataset.")
-    storage = _new(folder, where, agents, about or {})
-    for place in range(0, episodes, CHUNK):
-        count = min(CHUNK, episodes - place)
-        storage.update_episodes(_batch(agents, place // CHUNK, count))
-        progress(place + count)
+    with new_dataset(folder) as new:
+        storage = _new(new, _dataset_id(folder, where, agents), agents, about or {})
+        for place in range(0, episodes, CHUNK):
+            count = min(CHUNK, episodes - place)
+            add_episodes(storage, list(_batch(agents, place // CHUNK, count)))
+            progress(place + count)
     return folder
 
 
-def _new(folder: Path, where: str | Path, agents: Agents, about: Mapping[str, Any]) -> Any:
+def _dataset_id(folder: Path, where: str | Path, agents: Agents) -> str:
+    return str(where) if str(folder) != str(where) else f"{agents.task.name}/{folder.name}-v0"
+
+
+def _new(folder: Path, dataset_id: str, agents: Agents, about: Mapping[str, Any]) -> Any:
     minari = require_minari()
     from minari.dataset.minari_storage import MinariStorage
 
@@ -63,7 +66,7 @@ def _new(folder: Path, where: str | Path, agents: Agents, about: Mapping[str, An
     group = agents.teachers[0]
     storage.update_metadata(
         {
-            "dataset_id": str(where) if str(folder) != str(where) else f"{task.name}/{folder.name}-v0",
+            "dataset_id": dataset_id,
             "minari_version": minari.__version__,
             "algorithm_name": agents.queries[0].name,
             "description": f"Episodes of an agent in {task.name}, taught by {group.name}, exported by apil.",

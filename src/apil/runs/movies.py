@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import CalledProcessError
 from textwrap import wrap
 from typing import Any
 
 from apil.errors import ApilError
+from apil.files import beside
 from apil.learning.collect import Agents, Step, collect
 from apil.types import Picture
 
@@ -90,12 +92,14 @@ def save_movie(shown: list[Frame], path: Path) -> None:
     panel = figure.add_subplot()
     writer = writers["pillow" if kind == ".gif" else "ffmpeg"](fps=2)
     try:
-        with writer.saving(figure, str(path), dpi=100):
+        with beside(path, path.suffix) as new, writer.saving(figure, str(new), dpi=100):
             for frame in shown:
                 _draw(panel, frame)
                 writer.grab_frame()
-    except OSError as error:
-        raise ApilError(f"Cannot write {path}: {error.strerror or error}. Check space and permissions.") from error
+    except CalledProcessError as error:
+        raise ApilError(
+            f"Cannot write {path}: ffmpeg failed ({error.returncode}). Check space, or write a .gif."
+        ) from error
 
 
 def _draw(panel: Any, frame: Frame) -> None:

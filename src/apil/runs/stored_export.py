@@ -17,7 +17,7 @@ from apil.errors import ApilError
 from apil.files import beside, make_folder
 from apil.learning.rows import ANSWERED, EXECUTED, Rows
 from apil.runs.stored import Progress, StoredAnswers
-from apil.teachers.minari import dataset_folder, require_minari
+from apil.teachers.minari import add_episodes, dataset_folder, new_dataset, require_minari
 
 WIDE = 50
 """With more features than this a CSV file has them in one column, as JSON."""
@@ -109,20 +109,16 @@ def write_minari(answers: StoredAnswers, where: str | Path | None, progress: Pro
     require_minari()
     where = f"{re.sub('[^A-Za-z0-9_-]+', '-', answers.task)}/answers-v0" if where is None else where
     folder = dataset_folder(where)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ApilError(f"{folder} is not empty: choose another place for the dataset.")
-    with beside(folder) as new:
+    with new_dataset(folder) as new:
         is_id = str(folder) != str(Path(where).expanduser())
         storage = _storage(answers, new, str(where) if is_id else f"{answers.task}/{folder.name}-v0")
         starts = _episode_starts(answers)
         for first in range(0, len(starts) - 1, _EPISODES):
             last = min(first + _EPISODES, len(starts) - 1)
-            storage.update_episodes(
-                [_episode(answers, answers.rows[starts[at] : starts[at + 1]]) for at in range(first, last)]
+            add_episodes(
+                storage, [_episode(answers, answers.rows[starts[at] : starts[at + 1]]) for at in range(first, last)]
             )
             progress(int(np.searchsorted(answers.places, starts[last])))
-        if folder.exists():
-            folder.rmdir()
     return folder
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apil.errors import ApilError, in_one_line
+from apil.files import beside
 from apil.teachers.policies import Demonstrations
 
 
@@ -42,6 +47,8 @@ class RecordedEpisode:
     """As told at the end."""
 
 
+_OVERHEAD = 2**16
+"""Bytes of an episode beside its numbers, at most."""
 STEPWISE = ("acted", "fired", "asked", "teacher", "answers", "distance")
 """What a step has beside Minari's own fields; kept in its `infos`."""
 
@@ -64,6 +71,37 @@ def dataset_folder(where: str | Path) -> Path:
 
     is_id = isinstance(where, str) and re.match(r"[^/.~].*-v\d+$", where)
     return Path(get_dataset_path(str(where)) if is_id else where).expanduser()
+
+
+@contextmanager
+def new_dataset(folder: Path) -> Iterator[Path]:
+    """A place for a dataset that becomes `folder` when it is whole, and is gone otherwise; `folder` must be free."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ApilError(f"{folder} is not empty: choose another place for the dataset.")
+    with beside(folder) as new:
+        yield new
+        if folder.exists():
+            folder.rmdir()
+
+
+def add_episodes(storage: Any, episodes: list[Any]) -> None:
+    """Adds to a dataset that is being written.
+
+    HDF5 crashes the process where it cannot write its file out: room on the disk is looked for before, and some more.
+    """
+    held = sum(_size(vars(episode)) + _OVERHEAD for episode in episodes)
+    if shutil.disk_usage(storage.data_path).free < 2 * held:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    storage.update_episodes(episodes)
+
+
+def _size(value: Any) -> int:
+    """Bytes of all arrays and numbers in nested lists and mappings."""
+    if isinstance(value, Mapping):
+        return sum(map(_size, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return int(np.asarray(value).nbytes)
 
 
 def open_dataset(where: str | Path) -> Any:
