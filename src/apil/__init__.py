@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from apil.runs.stored import StoredAnswers as StoredAnswers
     from apil.runs.stored import answers as answers
     from apil.studies.run import study as study
+    from apil.studies.tune import tune as tune
     from apil.tasks.check import check_task as check_task
     from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
 
@@ -44,6 +45,7 @@ _ELSEWHERE: dict[str, str] = {
     "study": "apil.studies.run",
     "load": "apil.agent.acting",
     "train": "apil.runs.api",
+    "tune": "apil.studies.tune",
 }
 """Public names that need torch, and the modules they are in: importing apil stays light."""
 _ROOMS = ("query", "tasks", "teachers")

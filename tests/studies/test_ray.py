@@ -17,8 +17,10 @@ from apil.errors import ApilError
 from apil.runs.environment import environment
 from apil.settings import RunSettings
 from apil.studies.engines import run_cells
+from apil.studies.files import read_study_file
 from apil.studies.plan import Cell, plan
 from apil.studies.stack import standing
+from apil.studies.tune import tune
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Nothing leaves the machine: by the last one Ray takes the loopback for its address. No token is written."""
@@ -149,6 +151,32 @@ def test_a_node_with_other_software_is_refused(cluster: Any, tmp_path: Path, mon
     monkeypatch.setattr(ray_engine, "environment", lambda: {**here, "torch": "0.0"})
     with pytest.raises(ApilError, match=r"other software .*torch 0\.0 -> "):
         run_cells(_CELLS[:1], tmp_path, 10, 1, lambda units: None, engine=ray_engine.on_ray())
+
+
+def test_settings_are_searched_by_ray_tune(cluster: Any, tmp_path: Path) -> None:
+    text = """
+tasks = ["grid"]
+teachers = ["detm"]
+rules = ["bc"]
+seeds = 2
+[settings]
+iterations = 9
+[tune]
+trials = 3
+seeds = 1
+episodes = 5
+[search]
+learning_rate = { low = 1e-4, high = 1e-1, log = true }
+batch = { low = 1, high = 4 }
+encode = [0, 8]
+"""
+    (tmp_path / "search.toml").write_text(text)
+    found = tune(tmp_path / "search.toml", engine="ray", progress=False)
+    assert len(found.trials) == 3
+    assert len(found.best.scores) == 3
+    study = read_study_file(found.out)
+    assert study.settings == {"iterations": 9, **found.best.values}
+    assert found.best.values["encode"] in (0, 8)
 
 
 def test_cells_survive_the_way_to_a_worker() -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from apil.cli import answers, calibrate, evaluate, other, study, teach, train
+from apil.cli import answers, calibrate, evaluate, other, study, teach, train, tune
 from apil.cli.options import refuse_odd_paths, refuse_unknown
 from apil.errors import ApilError, one_line
 from apil.memory import lacks_memory
@@ -33,6 +33,7 @@ _FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
     "answers": (answers.Answers, answers.answers),
     "replay": (other.Replay, other.replay),
     "export": (other.Export, other.export),
+    "tune": (tune.Tune, tune.tune),
     "doctor": (other.Doctor, other.doctor),
     "list": (other.List, other.show_list),
 }

@@ -24,7 +24,9 @@ from apil.settings.run import ENDLESS, LEAVES, SHARE
 from apil.studies.plan import Cell
 
 _REACH = (0.5, 0.9)
-_NOT_SHARED = ("task", "teacher", "query", "seed", "threshold", "budget", "query_options", "options")
+_OF_A_RULE = ("task", "teacher", "query", "seed", "threshold", "budget", "query_options", "options")
+SHARED = tuple(name for name in LEAVES if name not in _OF_A_RULE)
+"""Settings that all runs of a study share, by their typed names."""
 
 
 def _one_folder(text: str) -> str:
@@ -137,8 +139,8 @@ class StudyFile:
             raise unknown_name("baseline", self.baseline, labels)
         object.__setattr__(self, "baseline", self.baseline or labels[0])
         for name in self.settings:
-            if name not in LEAVES or name in _NOT_SHARED:
-                raise unknown_name("key of [settings]", name, [n for n in LEAVES if n not in _NOT_SHARED])
+            if name not in SHARED:
+                raise unknown_name("key of [settings]", name, SHARED)
         if self.answers:
             self._check_answers()
 
@@ -178,12 +180,17 @@ def read_study_file(path: Path) -> StudyFile:
 
 def read_record(path: Path, kind: type[Kind]) -> Kind:
     """A record from a TOML file."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ApilError(f"{path} is not TOML: {str(error).splitlines()[0]}.") from error
+    values = read_values(path)
     with naming(path):
         return kind(**values)
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """What a TOML file holds."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ApilError(f"{path} is not TOML: {str(error).splitlines()[0]}.") from error
 
 
 @contextmanager
