@@ -22,6 +22,8 @@ _FIXED = 36
 """What an iteration of a stack costs whatever its size, in runs with one teacher."""
 _TEACHER = 0.3
 """What each further teacher adds to the cost of a run."""
+_LEARNED, _ASKED = 150, 5
+"""Iterations of a run after its last answer, and its answers in an iteration before; both are rough."""
 SAME_FOR_ONE = {"behvun": "intrun"}
 """With one teacher behavioural uncertainty is the intrinsic one, and the two policies are the same."""
 
@@ -88,9 +90,10 @@ def stacks(cells: Sequence[Cell], workers: int = 2) -> list[list[Cell]]:
     """The cells in stacks of equal shape, the most expensive first; runs that stand alone keep their order.
 
     They are cut so that few stacks keep all workers busy to the end: the larger a stack, the less a run in it costs.
-    Runs with the same query policy stand side by side, so that a policy reads its runs without a copy.
+    Runs with about as many answers end at about the same time, and are in one stack; those with the same query policy
+    stand side by side in it, so that a policy reads its runs without a copy.
     """
-    ordered = sorted(cells, key=lambda cell: (repr(stack_shape(cell.config)), cell.config.query.name, cell.folder))
+    ordered = sorted(cells, key=_order)
     groups = [list(group) for _, group in groupby(ordered, key=lambda cell: stack_shape(cell.config))]
     if len(groups) == len(cells):
         return [[cell] for cell in cells]
@@ -105,7 +108,27 @@ def stacks(cells: Sequence[Cell], workers: int = 2) -> list[list[Cell]]:
             rest, room = rest[size:], room - _cost(rest[:size])
             if room < _FIXED + 1:
                 room = share
-    return sorted(made, key=_cost, reverse=True)
+    return sorted((sorted(runs, key=_place) for runs in made), key=_work, reverse=True)
+
+
+def _order(cell: Cell) -> tuple[str, int, str, str]:
+    """Runs of one shape together, the longest first."""
+    return repr(stack_shape(cell.config)), -_length(cell), *_place(cell)
+
+
+def _place(cell: Cell) -> tuple[str, str]:
+    """Where a run stands in its stack."""
+    return cell.config.query.name, cell.folder
+
+
+def _length(cell: Cell) -> int:
+    """How many iterations a run takes, about; one with a budget of answers goes on after the last of them."""
+    answers = cell.config.query.answer_budget
+    return cell.config.iterations if answers is None else _LEARNED + answers // _ASKED
+
+
+def _work(runs: Sequence[Cell]) -> float:
+    return _cost(runs) * max(map(_length, runs))
 
 
 def _cost(runs: Sequence[Cell]) -> float:

@@ -227,7 +227,7 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
 def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Progress, stop: Asks) -> Trainer:
     """The trainer of runs that stand at the same iteration, at their end.
 
-    A stack takes as long as its longest run: when half of the runs have ended, the others go on by themselves.
+    A stack takes as long as its longest run: when a quarter of the runs have ended, the others go on by themselves.
     """
     # Runs with looks of their own are not stacked.
     own_look = kind.look(records[0].folder, records[0].config) or (lambda trainer: None)
@@ -251,7 +251,7 @@ def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Pro
 
 @dataclass(frozen=True)
 class _Look:
-    """Looks at a stack after each iteration; notes in `enough` when half of its runs have ended, or on a stop."""
+    """Looks at a stack after each iteration; notes in `enough` when a quarter of its runs have ended, or on a stop."""
 
     own: Callable[[Trainer], None]
     stop: Asks
@@ -259,7 +259,7 @@ class _Look:
 
     def __call__(self, trainer: Trainer) -> None:
         self.own(trainer)
-        if not trainer.done and (2 * sum(trainer.running) <= len(trainer.running) or self.stop()):
+        if not trainer.done and (4 * sum(trainer.running) <= 3 * len(trainer.running) or self.stop()):
             self.enough.append(trainer.iteration)
 
 
