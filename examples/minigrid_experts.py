@@ -4,6 +4,7 @@ APIL_PLUGINS=examples/minigrid_experts.py apil study examples/minigrid.toml --ou
 """
 
 from collections import deque
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from minigrid.envs import EmptyEnv
 
 import apil
 from apil.tasks import from_gymnasium
+from apil.tasks.plane import Plane
 from apil.teachers import Scripted, Team
 
 SIDE, HORIZON = 6, 20
@@ -75,7 +77,13 @@ def room() -> Any:
     return from_gymnasium(Room, distance=distance, horizon=HORIZON, action_names=("left", "right", "forward"))
 
 
-apil.register_task("room", room)
+def goal_from_agent(options: Mapping[str, Any]) -> Plane:
+    """Where the goal lies, from the agent."""
+    cells, bounds = (2 * SIDE - 1, 2 * SIDE - 1), (0.5 - SIDE, SIDE - 0.5, 0.5 - SIDE, SIDE - 0.5)
+    return Plane(lambda seen: SIDE * seen[:, [1, 0]], "goal to the right", "goal ahead", cells, bounds)
+
+
+apil.register_task("room", room, plane=goal_from_agent)
 
 
 def ways(env: Any) -> tuple[int | None, int | None]:

@@ -4,6 +4,7 @@ APIL_PLUGINS=examples/mountain_car.py apil study examples/mountain_car.toml --ou
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ import numpy as np
 
 import apil
 from apil.tasks import from_gymnasium
+from apil.tasks.plane import Plane
 from apil.teachers import Team
 
 HOLD, HORIZON = 8, 32
@@ -62,7 +64,17 @@ def controllers() -> Team:
     return Team({"full": controller(1.0), "gentle": controller(0.6)})
 
 
-apil.register_task("mountain-car", task)
+def phases(options: Mapping[str, Any]) -> Plane:
+    """Position and velocity, from what is scaled to -1 to 1."""
+    return Plane(
+        lambda seen: np.stack([0.9 * seen[:, 0] - 0.3, 0.07 * seen[:, 1]], 1),
+        "position",
+        "velocity",
+        bounds=(-1.2, 0.6, -0.07, 0.07),
+    )
+
+
+apil.register_task("mountain-car", task, plane=phases)
 apil.register_teacher("full-and-gentle", controllers)
 
 

@@ -20,6 +20,7 @@ from planners import FORWARD, HEADINGS, LEFT, RIGHT, WAYS, Cell, right_moves, st
 
 import apil
 from apil.tasks import from_gymnasium
+from apil.tasks.plane import Plane
 from apil.teachers import Scripted, Team
 
 OBJECTS, HORIZON = 3, 24
@@ -144,7 +145,16 @@ def teachers(*names: str) -> Team:
     return Team({name: Scripted(scripts[name], privileged=True) for name in names})
 
 
-apil.register_task("go-to-local", go_to_local)
+def nearest(options: Mapping[str, Any]) -> Plane:
+    """Where the nearest object lies, from the agent."""
+    first = len(WORDS) + 9
+    cells, bounds = (11, 11), (-5.5, 5.5, -5.5, 5.5)
+    return Plane(
+        lambda seen: 6.0 * seen[:, [first + 1, first]], "nearest object, right", "nearest object, ahead", cells, bounds
+    )
+
+
+apil.register_task("go-to-local", go_to_local, plane=nearest)
 apil.register_teacher("bot-detm", lambda: teachers("bot"))
 apil.register_teacher("bot-rand", lambda: teachers("drifter"))
 apil.register_teacher("bot-twodif", lambda: teachers("bot", "turner"))

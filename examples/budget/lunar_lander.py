@@ -7,6 +7,7 @@ The pilots disagree on when the main engine goes before turning upright. Each ac
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -14,6 +15,7 @@ from planners import landing
 
 import apil
 from apil.tasks import from_gymnasium
+from apil.tasks.plane import Plane
 from apil.teachers import Team
 
 HOLD, HORIZON = 2, 180
@@ -71,7 +73,12 @@ def pilots(*names: str) -> Team:
     return Team({name: PILOTS[name] for name in names})
 
 
-apil.register_task("lander", lander)
+def sky(options: Mapping[str, Any]) -> Plane:
+    """Where the lander is; the pad is at 0, 0."""
+    return Plane(lambda seen: 2.5 * seen[:, :2], "across", "height", bounds=(-1.2, 1.2, -0.2, 1.8))
+
+
+apil.register_task("lander", lander, plane=sky)
 apil.register_teacher("pilot-detm", lambda: pilots("own"))
 apil.register_teacher("pilot-rand", lambda: pilots("moody"))
 apil.register_teacher("pilot-twodif", lambda: pilots("own", "upright"))

@@ -36,6 +36,7 @@ from planners import (
 
 import apil
 from apil.tasks import from_gymnasium
+from apil.tasks.plane import Plane, grid_plane
 from apil.teachers import Scripted, Team
 
 
@@ -156,8 +157,24 @@ def planners(*names: str) -> Team:
     return Team({name: member(name) for name in names})
 
 
-for make_task in (lava_gap, lava_crossing, dist_shift, door_key):
-    apil.register_task(make_task.__name__.replace("_", "-"), make_task)
+def column_and_row(width: int, height: int, radius: int) -> Plane:
+    """Where the agent stands, from what it sees; where it sees the level around, the goal is in the last corner."""
+
+    def place(seen: NDArray[np.float32]) -> NDArray[np.float64]:
+        if not radius:
+            return np.stack([seen[:, :width].argmax(1), seen[:, width : width + height].argmax(1)], 1).astype(float)
+        first = 2 * (2 * radius + 1) ** 2
+        ahead, right = np.rint(seen[:, first : first + 2].T * width)
+        dx, dy = np.array(HEADINGS)[seen[:, first + 2 : first + 6].argmax(1)].T
+        return np.stack([width - 2 - (ahead * dx - right * dy), height - 2 - (ahead * dy + right * dx)], 1)
+
+    return grid_plane(width, height, place)
+
+
+apil.register_task("lava-gap", lava_gap, plane=lambda options: column_and_row(7, 7, radius=4))
+apil.register_task("lava-crossing", lava_crossing, plane=lambda options: column_and_row(9, 9, radius=6))
+apil.register_task("dist-shift", dist_shift, plane=lambda options: column_and_row(9, 7, radius=0))
+apil.register_task("door-key", door_key, plane=lambda options: column_and_row(6, 6, radius=2))
 apil.register_teacher("way-detm", lambda: planners("turner"))
 apil.register_teacher("way-rand", lambda: planners("drifter"))
 apil.register_teacher("way-twodif", lambda: planners("turner", "walker"))

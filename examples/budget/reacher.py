@@ -8,6 +8,7 @@ distance is that of the fingertip to the target, in metres.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
@@ -15,6 +16,7 @@ import numpy as np
 
 import apil
 from apil.tasks import from_gymnasium
+from apil.tasks.plane import Plane
 from apil.teachers import Team
 
 FRAMES, HORIZON, NEAR = 4, 25, 0.03
@@ -76,7 +78,17 @@ def controllers(*names: str) -> Team:
     return Team({name: CONTROLLERS[name] for name in names})
 
 
-apil.register_task("reacher", reacher)
+def around_target(options: Mapping[str, Any]) -> Plane:
+    """Where the fingertip is, seen from the target."""
+
+    def place(seen: Any) -> Any:
+        scaled = seen[:, 8:10].astype(np.float64)  # sign(x) log(1 + |x|)
+        return np.sign(scaled) * np.expm1(np.abs(scaled))
+
+    return Plane(place, "fingertip beside target (m)", "fingertip above target (m)", bounds=(-0.4, 0.4, -0.4, 0.4))
+
+
+apil.register_task("reacher", reacher, plane=around_target)
 apil.register_teacher("arm-detm", lambda: controllers("left"))
 apil.register_teacher("arm-rand", lambda: controllers("either"))
 apil.register_teacher("arm-twodif", lambda: controllers("left", "right"))

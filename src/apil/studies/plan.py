@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
@@ -102,8 +103,9 @@ def stacks(cells: Sequence[Cell], workers: int = 2) -> list[list[Cell]]:
     made, room = [], share
     for runs in groups:
         rest = runs
+        most = math.ceil(len(runs) / math.ceil(len(runs) / _STACK))  # no few are left over
         while rest:
-            size = min(_STACK, len(rest), max(1, round((room - _FIXED) * len(rest) / (_cost(rest) - _FIXED))))
+            size = min(most, len(rest), max(1, round((room - _FIXED) * len(rest) / (_cost(rest) - _FIXED))))
             made.append(rest[:size])
             rest, room = rest[size:], room - _cost(rest[:size])
             if room < _FIXED + 1:
