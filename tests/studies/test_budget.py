@@ -110,7 +110,7 @@ def test_a_task_comes_from_a_plugin_beside_its_file(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "files", one=_TASK.replace('"maze"', '"my-maze"') + 'plugin = "mine_to_plug.py"\n')
     (folder / "mine_to_plug.py").write_text(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("APIL_PLUGINS", raising=False)
+        patch.setenv("APIL_PLUGINS", "")  # what is added to it is taken back
         assert {run.cell.config.task.name for run in planned(read_benchmark(folder))} == {"my-maze"}
 
 
