@@ -201,6 +201,21 @@ def remove_leftovers(folder: Path) -> None:
             remove(path)
 
 
+def in_use(folder: Path) -> bool:
+    """Whether a process is at work in a folder, as far as can be seen."""
+    if not (folder / LOCK).is_file() or (folder / LOCK).is_symlink():
+        return False
+    lock = FileLock(folder / LOCK, blocking=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    except OSError:  # a folder that is only read
+        return False
+    lock.release()
+    return False
+
+
 @contextmanager
 def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[None]:
     """One process works in a folder at a time; the lock goes with the process, however it ends.

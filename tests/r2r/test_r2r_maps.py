@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -59,6 +60,19 @@ def test_evaluate_draws_the_first_episodes(
     assert sorted(path.name for path in (run / "maps").iterdir()) == sorted(
         f"{name}.{ending}" for name in first for ending in ("png", "svg")
     )
+
+
+def test_figures_are_shown_and_saved_where_maps_cannot_be_drawn(
+    config: RunSettings, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "runs" / Cell(config).folder, run, ignore=shutil.ignore_patterns("maps"))
+    (run / "maps").write_text("a file in the place of the folder")
+    with pytest.raises(SystemExit) as stopped:
+        main(["evaluate", str(run), "--episodes", "5", "--draw", "2"])
+    assert stopped.value.code == 2
+    assert "R2R val_unseen" in capsys.readouterr().out
+    assert (run / "evaluation-val_unseen-first-5.json").exists()
 
 
 def test_a_study_draws_three_examples_and_leaves_no_old_ones(config: RunSettings, runs: Path) -> None:

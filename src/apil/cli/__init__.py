@@ -42,17 +42,13 @@ _FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
 def main(argv: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if argv is None else argv)
     command: Any = None
+    code = 0
     if isinstance(sys.stdout, TextIOWrapper):  # as stderr is: a name that cannot be encoded is no failure
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         command = _parsed(words)
         refuse_odd_paths(command)
-        if words[0] in _DERIVED:
-            _DERIVED[words[0]].run(command, words)
-        elif words[0] == "data":
-            command.run()
-        else:
-            _FIXED[words[0]][1](command)
+        code = _run(command, words)
     except ApilError as error:
         print(f"apil: {one_line(str(error))}", file=sys.stderr)
         sys.exit(2)
@@ -69,11 +65,37 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         same = "stopped; the same command goes on from what is finished and from the last checkpoints."
-        resumed = words[:1] in (["train"], ["teach"]) and command is not None
+        resumed = words[:1] in (["train"], ["teach"]) and command is not None and _began(command)
         how = f"apil {words[0]} --resume {command.resume or command.out}" if resumed else ""
         on = f"stopped at once; resume with: {how}" if resumed else same
+        if words[:1] in (["train"], ["teach"]) and not resumed:
+            on = "stopped; nothing was written yet, and the same command starts the run."
         print(f"apil: {on}", file=sys.stderr)
-        sys.exit(130)
+        code = 130
+    if code:
+        sys.exit(code)
+
+
+def _run(command: Any, words: Sequence[str]) -> int:
+    """Runs a command; returns its exit code. Only apil itself ends the program."""
+    try:
+        if words[0] in _DERIVED:
+            return _DERIVED[words[0]].run(command, words) or 0
+        if words[0] == "data":
+            command.run()
+        else:
+            _FIXED[words[0]][1](command)
+        return 0
+    except SystemExit as error:
+        raise ApilError(
+            f"Something that `apil {words[0]}` runs called sys.exit({error.code!r}): fix the task, the teacher or the "
+            "plug-in that does."
+        ) from error
+
+
+def _began(command: Any) -> bool:
+    """Whether there is a run to resume."""
+    return bool(((command.resume or command.out) / "config.json").exists())
 
 
 def _parsed(words: Sequence[str]) -> Any:

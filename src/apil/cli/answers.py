@@ -55,11 +55,14 @@ def _export(found: StoredAnswers, out: str) -> None:
 
 def _show(found: StoredAnswers, path: Path | None) -> None:
     from apil.files import write_bytes
+    from apil.runs.ending import ending
     from apil.runs.stored_summary import figure, summary
 
     earlier = int(found.earlier.sum())
     before = f", {earlier} of them from an earlier run" if earlier else ""
     print(f"{len(found)} answers on {found.task}{before}")
+    if (found.folder / "config.json").exists():
+        print(f"The run: {ending(found.folder)}")
     if not len(found):
         return
     made = summary(found)

@@ -42,6 +42,7 @@ def options(argv: Sequence[str]) -> type:
 
 def run(typed: Any, argv: Sequence[str]) -> None:
     from apil.files import write_json
+    from apil.runs.ending import ending
     from apil.runs.folder import load_config
 
     evaluation = evaluation_of(load_config(typed.run).task.name)
@@ -49,8 +50,14 @@ def run(typed: Any, argv: Sequence[str]) -> None:
         found = evaluation.measure(typed.run, given(typed, argv, ("run",)), progress)
     for title, figures in found.tables.items():
         print_table(title, dict(figures))
+    end = ending(typed.run)
+    if end.state != "finished":
+        print(f"The run is not trained to its end: {end}")
     path = typed.run / found.file
-    write_json(path, dict(found.result))
+    try:
+        write_json(path, dict(found.result))
+    except ApilError as error:
+        raise ApilError(f"{error} The figures above are not saved.") from error
     wrote(path)
-    for note in found.notes:
+    for note in found.more():
         print(note)

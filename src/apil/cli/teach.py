@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +67,7 @@ def options(argv: Sequence[str]) -> type:
     return command("Teach", words, Common, [*run_settings((*_OWN, *_NOT)), *own])
 
 
-def run(typed: Any, argv: Sequence[str]) -> None:
+def run(typed: Any, argv: Sequence[str]) -> int:
     from apil.people.run import resume, start
 
     desk = {name: value for name, value in given(typed, argv).items() if name in _DESK}
@@ -98,6 +97,7 @@ def run(typed: Any, argv: Sequence[str]) -> None:
     if outcome.stopped:
         print(f"Stopped after {(outcome.last or {}).get('answers', 0)} answers or more; nothing is lost.")
         print(f"Resume with: apil teach --resume {quote(str(folder))}")
-        sys.exit(130)
+        return 130
     answers = (outcome.last or {}).get("answers", 0)
     print(f"Ended after {answers} answers; next: apil evaluate {quote(str(folder))}")
+    return 0

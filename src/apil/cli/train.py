@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,10 +45,11 @@ def options(argv: Sequence[str]) -> type:
     return command("Train", "Train one agent and save it in a run folder.", Common, [*run_settings(_OWN), *own])
 
 
-def run(typed: Any, argv: Sequence[str]) -> None:
+def run(typed: Any, argv: Sequence[str]) -> int:
     from apil.learning.build import Parts
     from apil.learning.spending import ENDED
     from apil.runs.calibration import load_calibration
+    from apil.runs.ending import ending
     from apil.runs.folder import load_config
     from apil.runs.resolve import resolve
     from apil.runs.train import resume_run, start_run
@@ -62,6 +62,9 @@ def run(typed: Any, argv: Sequence[str]) -> None:
                 f"--{spelled(name)} cannot be changed on resume: the run keeps its settings; leave the option out."
             )
         settings = load_config(folder)
+        end = ending(folder)
+        if end.state in ("failed", "killed"):
+            print(f"{folder} was {end}" if end.state == "killed" else f"{folder} {end}")
     else:
         calibration = load_calibration(typed.calibration)
         typed_settings = given(typed, argv, _OWN)
@@ -81,7 +84,7 @@ def run(typed: Any, argv: Sequence[str]) -> None:
     if outcome.stopped:
         print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
         print(f"Resume with: apil train --resume {quote(str(folder))}")
-        sys.exit(130)
+        return 130
     names = ("query_rate", "success", "intrinsic", "extrinsic", "model", "validation_loss", "answers", "unanswered")
     figures = {name: outcome.last[name] for name in names if outcome.last and outcome.last.get(name) is not None}
     print_table(f"At the end of {outcome.iteration} iterations", figures)
@@ -89,10 +92,11 @@ def run(typed: Any, argv: Sequence[str]) -> None:
     if outcome.began == outcome.iteration and spent:
         print(f"{folder} had ended before, after {figures['answers']} answers: {ENDED}.")
         print(f"Learn from them in a new run: apil train --answers-from {quote(str(folder))}")
-        return
+        return 0
     if outcome.began == outcome.iteration:
         print(f"{folder} had done its {outcome.iteration} iterations before; train on with --iterations.")
-        return
+        return 0
     if spent:
         print(f"Stopped after {figures['answers']} answers: {ENDED}.")
     wrote(folder, f"next: apil evaluate {quote(str(folder))}")
+    return 0

@@ -69,13 +69,13 @@ class R2REvaluation:
         # Only one that takes the likeliest actions in the whole split has the split's plain name.
         name = wanted.split + "-shuffled" * wanted.shuffle + "-sampled" * wanted.sample
         file = f"evaluation-{name}.json" if total == every else f"evaluation-{name}-first-{total}.json"
-        notes: tuple[str, ...] = ()
-        if wanted.draw:
-            walked, maps = task.shuffled() if wanted.shuffle else task, folder / "maps"
-            drawn = draw_first(settings, agents, walked, maps, wanted.draw, **how)
-            notes = (f"Wrote {drawn} maps into {maps}",)
+
+        def maps() -> tuple[str, ...]:
+            walked, place = task.shuffled() if wanted.shuffle else task, folder / "maps"
+            return (f"Wrote {draw_first(settings, agents, walked, place, wanted.draw, **how)} maps into {place}",)
+
         title = f"R2R {wanted.split}, taught by {settings.teachers.name}, query policy {settings.query.name}"
-        return Measured(file, result, {title: result}, notes)
+        return Measured(file, result, {title: result}, maps if wanted.draw else tuple)
 
 
 EVALUATION = R2REvaluation()

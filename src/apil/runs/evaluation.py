@@ -22,8 +22,8 @@ class Measured:
     result: Mapping[str, Any]
     tables: Mapping[str, Mapping[str, Any]]
     """What is shown, by title."""
-    notes: tuple[str, ...] = ()
-    """Lines for the user."""
+    more: Callable[[], tuple[str, ...]] = tuple
+    """Writes what else there is into the run folder, after the figures were shown and saved; lines for the user."""
 
 
 class Evaluation(Protocol):

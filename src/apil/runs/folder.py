@@ -10,6 +10,7 @@ earlier.json                 where the first answers of the store come from, if 
 people.sqlite, links.json    what people were asked and answered, and their links; of runs that people teach
 teaching.json, people.log    who teaches and how they are asked; complaints of the server
 answers.png                  a figure of the store, by `apil answers`
+end.json                     how the training ended: finished, stopped, or failed and why; none while it is under way
 timings.jsonl                seconds; the only file that differs between two equal runs
 checkpoint-*.safetensors     weights, optimisers and sums, the last two
 checkpoint-*.json            schema version, iteration, checksums of the tensors and of the rows so far
@@ -30,6 +31,7 @@ from apil.learning.build import NAMED, Parts, build, configure_torch
 from apil.learning.collect import Agents
 from apil.learning.state import weights
 from apil.runs.checkpoint import check_fits, load_checkpoint
+from apil.runs.ending import ending
 from apil.runs.journal import rest_of
 from apil.runs.store_file import NAME as STORE
 from apil.runs.store_file import check_prefix
@@ -72,7 +74,9 @@ def load_run(
         ) from error
     found = load_checkpoint(folder, config)
     if found is None:
-        raise ApilError(f"{folder} has no checkpoint yet: go on with `apil train --resume {folder}`.")
+        raise ApilError(
+            f"{folder} has no checkpoint ({ending(folder)}): resume it with `apil train --resume {folder}`."
+        )
     for name, prefix in found.files.items():
         if (folder / name).exists():
             (check_prefix if name == STORE else rest_of)(folder / name, prefix)

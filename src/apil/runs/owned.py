@@ -12,7 +12,7 @@ from apil.files import LOCK, refuse_link, remove
 
 _CONFIG, _FINISHED = "config.json", "finished.json"
 _OWN = re.compile(
-    r"(config|agent|environment|earlier|finished)\.json|(metrics|answers|timings)\.jsonl|answers\.(store|png)"
+    r"(config|agent|environment|earlier|finished|end)\.json|(metrics|answers|timings)\.jsonl|answers\.(store|png)"
     r"|checkpoint-\d{8,}\.(json|safetensors)|evaluation(-.+)?\.json|look-\d{8,}\.json|failed\.log|\.lock"
 )
 _PEOPLE = re.compile(r"(people\.(sqlite.*|log)|(links|teaching)\.json)")

@@ -21,6 +21,7 @@ from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, keep_up_to, load_checkpoint, save_checkpoint
 from apil.runs.describe import write_description
 from apil.runs.earlier import header_of, noted_prefix
+from apil.runs.ending import noted_end
 from apil.runs.environment import changed_software, changes_arithmetic, environment
 from apil.runs.journal import Journal, Prefix, rest_of
 from apil.runs.owned import refuse_links
@@ -200,6 +201,19 @@ def train_on(
     At the end each run has a checkpoint; `kept` is how many checkpoints stay then. `look` is called after
     every iteration. `agents` are those of the runs, if they are built already.
     """
+    with noted_end(records):
+        return _trained(records, due, progress, stopped, kept, look, agents)
+
+
+def _trained(
+    records: Sequence[Record],
+    due: Due,
+    progress: Callable[[int], None],
+    stopped: Sequence[int],
+    kept: int,
+    look: Callable[[Trainer], None],
+    agents: Agents | None,
+) -> Trainer:
     books = [record.answers for record in records if record.answers is not None]
     log = AnswerBooks(books) if books else None
     stores = [record.store for record in records if record.store is not None]

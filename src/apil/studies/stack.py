@@ -17,6 +17,7 @@ from apil.files import locked, make_folder, read_json, refuse_link, remove, writ
 from apil.learning.fidelity import teacher_models
 from apil.learning.trainer import Trainer
 from apil.runs.answers import DamagedAnswersError
+from apil.runs.ending import ending
 from apil.runs.environment import changed_software, environment
 from apil.runs.folder import load_config
 from apil.runs.owned import remove_own_files
@@ -79,10 +80,19 @@ class Standing:
         parts = {"Evaluated": self.trained, "Resumed": self.begun, "Started over": self.anew}
         for what, named in {**parts, "Made by other code or versions": self.other_code}.items():
             if named:
-                yield f"{what}: {', '.join(cell.folder for cell in named)}"
+                yield f"{what}: {', '.join(cell.folder + _sad_end(runs / cell.folder) for cell in named)}"
         strangers = {path.name for path in runs.iterdir()} - {cell.folder for cell in cells}
         if strangers:
             yield f"Left alone: {len(strangers)} runs with other settings, for example {min(strangers)}"
+
+
+def _sad_end(folder: Path) -> str:
+    """What is to be said of a run that did not end well."""
+    try:
+        end = ending(folder)
+    except ApilError:
+        return ""
+    return f" ({end.state})" if end.state in ("failed", "killed") else ""
 
 
 def standing(cells: Sequence[Cell], runs: Path, episodes: int, *, alone: bool = False) -> Standing:
