@@ -1,7 +1,7 @@
 """DAGGER on R2R as a plain loop: acts step by step with gradients on and learns through the graph of all its steps.
 
-The same model, batch, draws and updates (apil's optimiser). At every step the decoder runs over all steps so far anew,
-with the text read anew by each of its layers: nothing is cached but the encoded instruction and the panoramas.
+The same model, batch, draws and updates (apil's optimiser). At every step the decoder runs over all steps so far again,
+with the text read again by each of its layers: nothing is cached but the encoded instruction and the panoramas.
 Attention is as it is commonly written: keys and values of all rows, then torch's own `scaled_dot_product_attention`;
 the other layers are apil's. Instructions and exits are padded to the longest of the batch. Where it is `packed`, the
 loop has apil's packing and apil's attention too. Dropout is on while acting, and so is the mirror, since acting and

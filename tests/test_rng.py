@@ -90,7 +90,7 @@ def test_streams_iterations_and_seeds_give_other_numbers() -> None:
         Streams([6]).draws("task", 0).uniform(50),
     ]
     assert len(set(torch.cat(rows).flatten().tolist())) > 195, "at most a few equal numbers among 200 of 2^23"
-    assert torch.equal(streams.draws("task", 0).uniform(50), rows[0]), "a stream starts anew each time"
+    assert torch.equal(streams.draws("task", 0).uniform(50), rows[0]), "a stream starts over each time"
 
 
 def test_a_stream_key_is_the_same_on_every_machine() -> None:

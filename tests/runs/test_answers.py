@@ -316,6 +316,6 @@ def test_changed_answers_are_refused_and_kept(tmp_path: Path) -> None:
     changed = content.replace(b'"action": 0', b'"action": 1', 1)
     assert changed != content
     path.write_bytes(changed)
-    with pytest.raises(ApilError, match=r"answers\.jsonl was changed.*restore it or train anew"):
+    with pytest.raises(ApilError, match=r"answers\.jsonl was changed.*restore it or start the run over"):
         AnswerBook(path, CONFIG, 1, prefix)
     assert path.read_bytes() == changed

@@ -112,7 +112,7 @@ def test_answers_on_file_are_vectors_and_are_not_asked_for_again(tmp_path: Path)
     assert of[1] == {(0.25,)}
     assert of[0] <= {(1.0,), (-1.0,)}
     assert of[0]
-    # Without its checkpoints the run is trained anew from the answers on file: nobody needs to answer.
+    # Without its checkpoints the run is trained again from the answers on file: nobody needs to answer.
     before = _rows(tmp_path / "run")
     for path in (tmp_path / "run").glob("checkpoint-*"):
         path.unlink()

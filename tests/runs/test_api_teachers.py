@@ -82,7 +82,7 @@ def test_a_stopped_run_goes_on_with_the_same_teachers(tmp_path: Path) -> None:
 
 
 def test_answers_found_on_file_leave_the_others_as_they_would_have_been(tmp_path: Path) -> None:
-    """A crash keeps answers that no checkpoint has learned from: they are read, the rest is asked anew."""
+    """A crash keeps answers that no checkpoint has learned from: they are read, the rest is asked again."""
     start_run(_CONFIG, tmp_path / "whole", progress=_quiet)
     start_run(_CONFIG.changed(iterations=5), tmp_path / "cut", progress=_quiet)
     rows = (tmp_path / "whole" / "answers.jsonl").read_bytes().splitlines(keepends=True)

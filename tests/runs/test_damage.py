@@ -123,7 +123,7 @@ def test_lost_rows_are_noticed(whole: Path, tmp_path: Path, name: str, lost: int
     shutil.copytree(whole, folder)
     path = folder / name
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[lost:]))
-    with pytest.raises(ApilError, match="restore it or train anew"):
+    with pytest.raises(ApilError, match="restore it or start the run over"):
         resume_run(folder, iterations=CONFIG.iterations + 4, progress=lambda done: None)
 
 
@@ -195,7 +195,7 @@ def test_a_changed_digit_is_noticed(whole: Path, tmp_path: Path, name: str) -> N
     for work in (lambda: resumed(folder), lambda: load_run(folder)):
         told = complaint(work)
         assert str(folder / name) in told
-        assert "restore it or train anew" in told
+        assert "restore it or start the run over" in told
     assert (folder / name).read_text() == changed
 
 

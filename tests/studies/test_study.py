@@ -369,7 +369,7 @@ def test_runs_that_a_stop_during_a_save_left_behind_come_out_the_same(unstopped:
     answers = folders[1] / "answers.jsonl"
     with answers.open("ab") as file:
         file.write(b'{"iteration": 8, "epi')
-    assert standing(_MIXED, tmp_path / "runs", 20).anew == _MIXED[:1]
+    assert standing(_MIXED, tmp_path / "runs", 20).restarted == _MIXED[:1]
     assert _go_on(tmp_path) == [0, 7, 7, 8, 8, 8]
     assert _files(tmp_path) == _files(unstopped)
 
@@ -377,7 +377,7 @@ def test_runs_that_a_stop_during_a_save_left_behind_come_out_the_same(unstopped:
 def test_a_run_of_a_study_that_cannot_go_on_starts_over(
     unstopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Checkpoints or metrics are damaged, or made by other code: told, and made anew."""
+    """Checkpoints or metrics are damaged, or made by other code: reported, and started over."""
     _stopped(tmp_path, after=8)
     folders = [tmp_path / "runs" / cell.folder for cell in _MIXED]
     for path in folders[0].glob("checkpoint-*.safetensors"):
@@ -386,7 +386,7 @@ def test_a_run_of_a_study_that_cannot_go_on_starts_over(
     (folders[1] / "metrics.jsonl").write_bytes(rows.replace(b"1", b"2", 1))
     environment = json.loads((folders[2] / "environment.json").read_text())
     (folders[2] / "environment.json").write_text(json.dumps({**environment, "code": "another"}))
-    assert standing(_MIXED, tmp_path / "runs", 20).anew == [_MIXED[2]]
+    assert standing(_MIXED, tmp_path / "runs", 20).restarted == [_MIXED[2]]
     assert _go_on(tmp_path) == [0, 0, 0, 8, 8, 8]
     told = capsys.readouterr().err
     assert told.count("This run of the study starts over.") == 2
@@ -440,7 +440,7 @@ def test_an_interrupt_stops_every_stack_after_a_checkpoint(unstopped: Path, tmp_
         run_cells(_MIXED, tmp_path / "runs", 20, workers, progress, due=_never)
     now = standing(_MIXED, tmp_path / "runs", 20)
     assert now.begun
-    assert not now.anew, "what was begun has a checkpoint, though none was due"
+    assert not now.restarted, "what was begun has a checkpoint, though none was due"
     run_cells(now.todo, tmp_path / "runs", 20, 1, lambda units: None)
     assert _files(tmp_path) == _files(unstopped)
 

@@ -106,7 +106,7 @@ def test_a_run_that_starts_over_leaves_the_users_files(runs: Path, cells: list[C
     (folder / "environment.json").write_text("{}")
     (folder / "finished.json").unlink()
     (folder / "metrics.jsonl").write_text("")
-    assert standing(cells, runs, 5).anew == cells[:1]
+    assert standing(cells, runs, 5).restarted == cells[:1]
     run_cells(cells[:1], runs, 5, 1, lambda units: None)
     assert standing(cells, runs, 5).finished == cells
     assert (folder / "notes.md").read_text() == (folder / "maps" / "one.svg").read_text() == "mine"

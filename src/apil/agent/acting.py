@@ -114,7 +114,7 @@ class Agent:
             step: of the episode, for query policies that look at the time left; it starts over after T steps.
             sample: draws the models and the action, as training does; otherwise the likeliest action, or the mean.
             seed: of what is drawn, the query action of APIL included; the number of this call if not given, so that
-                a loop draws anew each time and the whole loop can be repeated.
+                a loop draws afresh each time and the whole loop can be repeated.
         """
         if self._votes is None:
             raise ApilError(

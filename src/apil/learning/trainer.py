@@ -319,7 +319,7 @@ class Trainer:
         return int(self._meter.answers[run])
 
     def state(self, run: int) -> dict[str, Tensor]:
-        """Everything that changes in training, of one run. Randomness has no state; tasks start anew each iteration."""
+        """Everything that changes in training, of one run. Randomness has no state; tasks start over each iteration."""
         views = {n: v.detach().clone() for n, v in self._views(run).items()}
         walks = {"walks": torch.tensor([float(self._first_walk)])} if self.configs[0].walks else {}
         return views | self._meter.state(run) | self._spending.state(run) | walks

@@ -172,7 +172,7 @@ class DivergenceError(ApilError):
 
     def __init__(self, part: str, iteration: int, run: str) -> None:
         super().__init__(
-            f"The {part} is not finite at iteration {iteration} ({run}): start anew with a lower --learning-rate."
+            f"The {part} is not finite at iteration {iteration} ({run}): start over with a lower --learning-rate."
         )
         self.part, self.iteration, self.run = part, iteration, run
 

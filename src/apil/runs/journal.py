@@ -60,7 +60,7 @@ class Journal:
             lacks = f"lacks rows that the checkpoint builds on ({len(content)} of {prefix.bytes} bytes)"
             changed = f"was changed: its first {prefix.bytes} bytes are not those that the checkpoint builds on"
             why = lacks if len(content) < prefix.bytes else changed
-            raise ChangedRowsError(f"{path} {why}; restore it or train anew.")
+            raise ChangedRowsError(f"{path} {why}; restore it or start the run over.")
         self._file = -1
         self._torn = False
         self._synced = -1

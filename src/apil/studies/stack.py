@@ -64,7 +64,7 @@ class Standing:
     """Those of `todo` that only have to be evaluated."""
     begun: list[Cell]
     """Those of `todo` that go on from a checkpoint."""
-    anew: list[Cell]
+    restarted: list[Cell]
     """Those of `todo` that were begun, but have no checkpoint, or one made by other code or versions than these."""
     spent: list[Cell]
     """Those of `todo` that were finished with other episodes of evaluation and whose weights are gone since."""
@@ -72,12 +72,12 @@ class Standing:
     """Those of `finished` and `trained` that were made by other code or versions than these."""
 
     def lines(self, cells: Sequence[Cell], runs: Path) -> Iterator[str]:
-        new = len(self.todo) - len(self.trained + self.begun + self.anew)
+        new = len(self.todo) - len(self.trained + self.begun + self.restarted)
         yield (
             f"{len(cells)} runs in {runs}: {len(self.finished)} finished before and kept, {len(self.trained)} trained "
-            f"before and evaluated now, {len(self.begun)} resumed, {len(self.anew)} started over, {new} new"
+            f"before and evaluated now, {len(self.begun)} resumed, {len(self.restarted)} started over, {new} new"
         )
-        parts = {"Evaluated": self.trained, "Resumed": self.begun, "Started over": self.anew}
+        parts = {"Evaluated": self.trained, "Resumed": self.begun, "Started over": self.restarted}
         for what, named in {**parts, "Made by other code or versions": self.other_code}.items():
             if named:
                 yield f"{what}: {', '.join(cell.folder + _sad_end(runs / cell.folder) for cell in named)}"
@@ -108,7 +108,7 @@ def standing(cells: Sequence[Cell], runs: Path, episodes: int, *, alone: bool = 
         todo,
         trained=[cell for cell in todo if cell in whole and _whole(runs / cell.folder, cell.config)],
         begun=begun,
-        anew=[cell for cell in started if cell not in begun],
+        restarted=[cell for cell in started if cell not in begun],
         spent=[cell for cell in todo if cell in vouched and not _whole(runs / cell.folder, cell.config)],
         other_code=[cell for cell in cells if cell in whole and _other_software(runs / cell.folder)],
     )
