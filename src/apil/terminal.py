@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -19,12 +19,36 @@ def progress_bar(shown: bool = True) -> Progress:
     return Progress(text, bar, share, *left, disable=not shown)
 
 
-@contextmanager
-def counted(what: str, total: int | None = None, shown: bool = True) -> Iterator[Callable[..., None]]:
+@runtime_checkable
+class Hears(Protocol):
+    """Progress that can be told the number of answers besides, as they come."""
+
+    def heard(self, answers: int) -> None:
+        """So many answers there are."""
+
+
+class Bar:
     """A progress bar as a function of how much is done and, unless given before, of how much."""
+
+    def __init__(self, progress: Progress, what: str, total: int | None, of_answers: bool) -> None:
+        """`of_answers`: what is counted are answers."""
+        self._progress, self._what, self._of_answers = progress, what, of_answers
+        self._bar = progress.add_task(what, total=total)
+
+    def __call__(self, done: float, total: int | None = None) -> None:
+        self._progress.update(self._bar, completed=done, total=total)
+
+    def heard(self, answers: int) -> None:
+        """Shows the number of answers, which says that there is life in an iteration that takes long."""
+        done = answers if self._of_answers else None
+        self._progress.update(self._bar, completed=done, description=f"{self._what}, {answers} answers")
+
+
+@contextmanager
+def counted(what: str, total: int | None = None, shown: bool = True, *, of_answers: bool = False) -> Iterator[Bar]:
+    """A progress bar; `of_answers`: what is counted are answers."""
     with progress_bar(shown) as progress:
-        bar = progress.add_task(what, total=total)
-        yield lambda done, total=None: progress.update(bar, completed=done, total=total)
+        yield Bar(progress, what, total, of_answers)
 
 
 @contextmanager

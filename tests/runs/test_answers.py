@@ -26,6 +26,7 @@ from apil.learning.group import Group
 from apil.rng import Draws
 from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.journal import Prefix
+from apil.runs.train import start_run
 from apil.settings import RunSettings
 from apil.teachers import Team
 from apil.types import Answer, Episodes, Observation, Reference
@@ -319,3 +320,34 @@ def test_changed_answers_are_refused_and_kept(tmp_path: Path) -> None:
     with pytest.raises(ApilError, match=r"answers\.jsonl was changed.*restore it or start the run over"):
         AnswerBook(path, CONFIG, 1, prefix)
     assert path.read_bytes() == changed
+
+
+class Heard:
+    """Progress that is told of answers."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+        self.answers: list[int] = []
+
+    def __call__(self, done: int) -> None:
+        self.done.append(done)
+
+    def heard(self, answers: int) -> None:
+        self.answers.append(answers)
+
+
+@pytest.mark.parametrize("settings", [{}, {"walks": 2, "replay": 8}])
+def test_progress_tells_of_answers_in_the_middle_of_an_iteration(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Of a teacher that takes its time: an iteration may last minutes."""
+    progress, before = Heard(), []
+
+    def script(state: np.ndarray[Any, Any], rng: np.random.Generator) -> int:
+        time.sleep(0.02)
+        before.append((len(progress.answers), len([done for done in progress.done if done])))
+        return int(state.argmax()) % 2
+
+    config = RunSettings.of("grid", "ann", "bc", batch=4, iterations=1, on_teacher_error="skip", **settings)
+    start_run(config, tmp_path / "run", progress=progress, parts=Parts(teacher=Team({"ann": script})))
+    assert before[-1][0] > 0, "answers are told of before the first iteration is over"
+    assert before[-1][1] == 0
+    assert progress.answers == sorted(progress.answers)

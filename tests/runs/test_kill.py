@@ -103,7 +103,7 @@ from apil.cli import main
 start = apil.runs.train.start_run
 
 def endless(config, folder, *, progress, **parts):
-    return start(config, folder, progress=lambda done: time.sleep(600 if done else 0), **parts)
+    return start(config, folder, progress=lambda done: time.sleep(600 if done >= 20 else 0), **parts)
 
 apil.runs.train.start_run = endless
 sys.argv = ["apil", *sys.argv[1:]]

@@ -75,8 +75,9 @@ def run(typed: Any, argv: Sequence[str]) -> int:
         if found.notice:
             print(found.notice)
     more = given(typed, argv).get("iterations")
+    budget = settings.query.answer_budget is not None
     what = f"{settings.task.name}, {settings.teachers.name}, {settings.query.name}"
-    with counted(what, settings.query.answer_budget or more or settings.iterations) as progress:
+    with counted(what, settings.query.answer_budget or more or settings.iterations, of_answers=budget) as progress:
         if typed.resume:
             outcome = resume_run(folder, iterations=more, progress=progress)
         else:

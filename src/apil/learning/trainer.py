@@ -26,6 +26,7 @@ from apil.learning.rows import CORRECTION, RowFormat, Rows
 from apil.learning.spending import Spending
 from apil.learning.state import weights
 from apil.learning.store import Room, Store, new_store
+from apil.learning.tally import Tally
 from apil.learning.update import Learner
 from apil.learning.walk import Agents, Question
 from apil.learning.window import new_window
@@ -56,6 +57,7 @@ class Trainer:
         self.rows: list[list[Row]] = [[] for _ in configs]
         """The metrics of each run."""
         self._log = log
+        self._tally: Tally | None = None
         learner = configs[0].learner
         window = new_window(self.agents, learner)
         self._learner = Learner(self.agents, parts.optimizer_of(configs[0]), learner.clip, window)
@@ -81,6 +83,10 @@ class Trainer:
         task, learner = self.agents.task, self.configs[0].learner
         horizon = task.horizon if whole_episodes(self.configs[0]) else 1
         return new_store(RowFormat.of(task), horizon, learner, self.agents.streams.seeds, rooms)
+
+    def tell_answers(self, tell: Callable[[int], None]) -> None:
+        """Tells the number of answers from now on, also in the middle of an iteration."""
+        self._log = self._tally = Tally(self._log, tell)
 
     def take_over(self, run: int, rows: Iterable[Rows]) -> None:
         """Puts answers of an earlier run into the store, before training begins; `observe_stored` follows."""
@@ -171,6 +177,8 @@ class Trainer:
         training on to more iterations gives the rows that it would have given without the stop.
         """
         first, before = self.configs[0], self.running
+        if self._tally is not None:
+            self._tally.restart(int(self._meter.answers.sum()))
         if self._desk is not None:
             self._desk.version = self.iteration * first.learner.updates
         episodes = self._walk()

@@ -96,7 +96,9 @@ def train(
     found = resolve(task, names, query, settings, thresholds, as_printed=as_printed)
     parts = Parts(found.task, own, make_optimizer)
     total = found.settings.query.answer_budget or found.settings.iterations
-    with counted(f"{found.settings.task.name}, {query}", total, progress) as tell:
+    with counted(
+        f"{found.settings.task.name}, {query}", total, progress, of_answers=bool(found.settings.query.answer_budget)
+    ) as tell:
         earlier = None if answers_from is None else Path(answers_from)
         return _trained(found.settings, parts, None if folder is None else Path(folder), earlier, tell)
 

@@ -30,9 +30,14 @@ from apil.runs.store_file import StoreFile
 from apil.settings import RunSettings
 from apil.tasks.places import KEY as PLACES
 from apil.tasks.places import NOTE, note_places
+from apil.terminal import Hears
 
 Due = Callable[[int, float, float], bool]
 """Whether to save now: iterations done, seconds since the last save, seconds that it took."""
+
+
+_TELL_SECONDS = 1.0
+"""After which progress is told, also before the next row of metrics."""
 
 
 class Record:
@@ -218,6 +223,9 @@ def _trained(
     log = AnswerBooks(books) if books else None
     stores = [record.store for record in records if record.store is not None]
     trainer = Trainer([record.config for record in records], log, records[0].parts, agents, stores or None)
+    listener: object = progress
+    if isinstance(listener, Hears):
+        trainer.tell_answers(listener.heard)
     for run, record in enumerate(records):
         if record.store is not None:
             trainer.recall(run, record.stored)
@@ -254,6 +262,7 @@ def _loop(
 ) -> None:
     log_every = records[0].config.log_every
     since, took = time.perf_counter(), 0.0
+    told = since
     while not trainer.done and not stopped:
         rows = trainer.step()
         look(trainer)
@@ -277,7 +286,8 @@ def _loop(
             took = since - now
         if rows is not None and not complete:
             _add(records, rows)
-        if rows is not None:
+        if rows is not None or now - told > _TELL_SECONDS:
+            told = now
             progress(trainer.progress)
 
 
