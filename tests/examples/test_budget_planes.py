@@ -12,6 +12,7 @@ from example_parts import EXAMPLES, imported, names_taken_back
 from apil.registry import PLUGINS
 from apil.rng import Streams
 from apil.studies.budget.definition import read_benchmark
+from apil.studies.budget.plan import planned
 from apil.tasks import TASKS
 
 
@@ -49,12 +50,14 @@ def test_the_car_shows_its_position_and_velocity() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute:DeprecationWarning")
-def test_every_task_of_the_benchmark_has_a_plane_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_task_of_the_benchmark_can_be_run_and_has_a_plane_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("minigrid", "Box2D", "mujoco"):
         pytest.importorskip(module)
     monkeypatch.setenv(PLUGINS, "")  # what is added to it is taken back
     with names_taken_back():
         benchmark = read_benchmark(EXAMPLES / "budget")
         without = [task.label for task in benchmark.tasks if TASKS.facet(task.file.task, "plane") is None]
+        folders = [run.cell.folder for run in planned(benchmark)]
     assert len(benchmark.tasks) >= 8
+    assert len(set(folders)) == len(folders)
     assert without == []

@@ -95,6 +95,12 @@ def test_tasks_and_rules_can_be_picked_and_what_every_comparison_needs_stays(tmp
     assert {run.cell.query for run in runs} == {"never", "dagger", "random", "entropy"}
 
 
+def test_a_task_may_have_settings_of_a_rule_that_was_not_picked(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "files", one=_TASK.replace("updates = 1", "updates = 1, sigma = 20.0"))
+    picked, whole = planned(read_benchmark(folder, rules=["random"])), planned(read_benchmark(folder))
+    assert {run.cell.folder for run in picked} < {run.cell.folder for run in whole}
+
+
 def test_choosing_has_its_own_seeds_and_tasks(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "files", one=_TASK, drill=_TASK + 'use = "choosing"\n')
     assert {run.task.label for run in planned(read_benchmark(folder))} == {"one"}

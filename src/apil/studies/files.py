@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from itertools import product
@@ -202,10 +202,14 @@ def naming(path: Path) -> Iterator[None]:
         raise ApilError(f"{path}: {error}") from error
 
 
-def own_plan(study: StudyFile, task: TaskEntry, calibration: Calibration, source: Path) -> list[Cell]:
+def own_plan(
+    study: StudyFile, task: TaskEntry, calibration: Calibration, source: Path, beside: Sequence[str] = ()
+) -> list[Cell]:
+    """The runs of a study on one of its tasks. `beside` are query policies of other runs with the same settings, some
+    of which may be theirs alone."""
     with naming(source):
         settings = {name: value for name, value in study.settings.items() if name != "answer_budget"}
-        rules = [rule.query for rule in study.rules]
+        rules = [*(rule.query for rule in study.rules), *beside]
         base = resolve(
             task.name,
             study.teachers[0],

@@ -52,7 +52,8 @@ def _of_task(benchmark: Benchmark, task: BudgetTask) -> Iterator[Planned]:
     compared = StudyFile(**study, rules=benchmark.rules, answers=tuple(levels), baseline=BASELINE)
     top = StudyFile(**study, rules=(benchmark.rule(TOP),), answers=(file.full,))
     calibration = load_calibration(None)
-    for cell in own_plan(compared, entry, calibration, task.path):
+    beside = [rule.query for rule in benchmark.shared.rules]
+    for cell in own_plan(compared, entry, calibration, task.path, beside):
         yield Planned(task, levels.get(cell.point or 0, ""), cell)
-    for cell in own_plan(top, entry, calibration, task.path):
+    for cell in own_plan(top, entry, calibration, task.path, beside):
         yield Planned(task, FULL, cell)
