@@ -112,6 +112,21 @@ def test_after_kills_of_trainer_and_server_every_acknowledged_answer_is_in_the_s
         assert max(Counter(one.shown).values()) == 1, "nobody is asked the same twice"
 
 
+def test_a_batch_that_is_walked_again_after_a_kill_gets_the_answers_that_are_there(tmp_path: Path) -> None:
+    folder = tmp_path / "live"
+    together = QUICK | {"walks": 0, "query": "always", "batch": 4, "save_every": 1}
+    with teaching(folder, "--teachers", "ann", "bob", "--out", str(folder), *words(together)):
+        people = teachers(folder, pause=0.02)
+        wait_for(lambda: sum(len(one.acknowledged) for one in people) >= 10)
+    with teaching(folder, "--resume", str(folder)) as process:
+        assert process.wait(120) == 0
+    for one in people:
+        one.stop()
+        assert max(Counter(one.shown).values()) == 1, "nobody is asked the same twice"
+    assert sum(len(one.acknowledged) for one in people) == 24
+    assert sorted(stored(folder)) == sorted(counted(folder))
+
+
 def test_the_owner_stops_a_run_that_waits_for_people_and_it_is_resumed(tmp_path: Path) -> None:
     folder = tmp_path / "live"
     with teaching(folder, "--teachers", "ann", "bob", "--out", str(folder), *words(QUICK)) as process:

@@ -94,7 +94,7 @@ function showActions(found) {
       const button = document.createElement("button");
       button.type = "button";
       if (cross) button.classList.add(own.name);
-      button.append(own.name, ...own.keys.map((name) => keyOf(name)));
+      button.append(own.name, ...own.keys.slice(0, cross ? 1 : 2).map((name) => keyOf(name)));
       button.setAttribute("aria-keyshortcuts", own.keys.join(" "));
       if (found.kind === "correction" && lastAnswer && lastAnswer.question === found.id && lastAnswer.action === own.action) {
         button.classList.add("was");
