@@ -49,8 +49,12 @@ class Reception:
             self._release()
             return
         with self._store.lock:
+            before = self._new
             if not self._taken(kept) and kept.kind == "correction":
                 self._early.append(kept)
+            there = self._new == before
+        if kept.kind == "review" and there:  # it came between the count of reviews and the look at what is kept
+            self._release()
 
     def _taken(self, kept: Kept, *, recovered: bool = False) -> bool:
         """Whether an answer is in the store now."""
