@@ -24,7 +24,9 @@ from apil.studies.tune import tune
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Nothing leaves the machine: by the last one Ray takes the loopback for its address. No token is written."""
-_NODE: dict[str, Any] = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80_000_000}
+_NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
+_HEAD, _OTHER = "127.0.0.1", "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+"""By its address this process is connected to the head: the other node can be lost without it."""
 _ITERATIONS = 120
 _BASE = RunSettings.of("grid", "detm", "never", iterations=_ITERATIONS, log_every=10, answers=True)
 _CELLS = [cell for cell in plan(_BASE, ("detm", "twodifdetm"), ("apil", "bc"), 2, {}) if cell.samples is None]
@@ -39,9 +41,11 @@ def cluster() -> Iterator[Any]:
         ray = pytest.importorskip("ray", reason="needs the extra ray: pip install 'apil[ray]'")
         from ray.cluster_utils import Cluster
 
-        made = Cluster(initialize_head=True, head_node_args={**_NODE, "include_dashboard": False})
-        made.add_node(**_NODE)
-        ray.init(address=made.address, log_to_driver=False, logging_level="error", _node_ip_address="127.0.0.1")
+        made = Cluster(
+            initialize_head=True, head_node_args={**_NODE, "node_ip_address": _HEAD, "include_dashboard": False}
+        )
+        made.add_node(**_NODE, node_ip_address=_OTHER)
+        ray.init(address=made.address, log_to_driver=False, logging_level="error", _node_ip_address=_HEAD)
         yield made
         ray.shutdown()
         made.shutdown()
@@ -118,7 +122,7 @@ def test_a_node_that_is_lost_costs_the_work_since_the_last_checkpoints(
     first, second, third = _starts(seen)
     assert (first, second) == (1, 1)
     assert third > 10, "it went on from a checkpoint"
-    cluster.add_node(**_NODE)
+    cluster.add_node(**_NODE, node_ip_address=_OTHER)
 
 
 def test_an_interrupt_leaves_checkpoints_in_shared_storage_and_the_same_command_goes_on(

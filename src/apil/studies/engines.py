@@ -12,12 +12,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from apil.errors import ApilError, in_one_line
 from apil.files import make_folder, refuse_link, write_text
 from apil.runs.train import stop_request
 from apil.runs.writer import Due
+from apil.studies.events import Event
 from apil.studies.plan import Cell, stacks
 from apil.studies.stack import FAILED, Progress, StoppedError, run_stack, save_due, work_of
 from apil.studies.workers import SPAWN, worker_pool
@@ -35,22 +36,6 @@ class Work:
     """Says when a stack saves its runs."""
     alone: bool = False
     """Agents are measured with nobody to ask, and nothing else is."""
-
-
-@dataclass(frozen=True)
-class Event:
-    """What has happened to a stack."""
-
-    job: int
-    """Which stack, by the number it was handed in with."""
-    kind: Literal["began", "did", "ended", "failed", "stopped", "lost"]
-    """`lost` says that its worker is gone and the engine starts it again, from its last checkpoints."""
-    units: int = 0
-    """Of work, done since the last event."""
-    why: str = ""
-    """Of a failure or a loss, in one line."""
-    log: str = ""
-    """The same with all that is known."""
 
 
 Tell = Callable[[Event], None]

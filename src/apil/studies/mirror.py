@@ -13,22 +13,11 @@ from typing import Any
 from apil.errors import ApilError, in_one_line
 from apil.files import LOCK, locked, make_folder, open_to_write, remove, write_all, write_bytes, writing
 from apil.runs.owned import own_files, refuse_links
+from apil.studies.events import Change
 from apil.studies.stack import FINISHED
 
 _ORDER = ("checkpoint-*.safetensors", "checkpoint-*.json", FINISHED)
 """Written after all others, in this order: each vouches for what comes before it."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A file of a run that is new, longer, other than before, or gone."""
-
-    folder: str
-    """Of the run."""
-    name: str
-    data: bytes | None
-    """What follows the first `offset` bytes, which are as before; None where the file is gone."""
-    offset: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,8 +22,9 @@ from apil.registry import PLUGINS
 from apil.runs.environment import changed_software, environment
 from apil.runs.writer import Due
 from apil.settings import RunSettings
-from apil.studies.engines import Engine, Event, Open, Tell, Work, attempt
-from apil.studies.mirror import Change, Mirror, Storage, apply, read_files
+from apil.studies.engines import Engine, Open, Tell, Work, attempt
+from apil.studies.events import Change, Event, Mailbox, Post
+from apil.studies.mirror import Mirror, Storage, apply, read_files
 from apil.studies.plan import Cell
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported: no telemetry
@@ -47,7 +48,7 @@ _PAUSE = 0.5
 
 
 @dataclass(frozen=True)
-class _Order:
+class Order:
     """A stack as it is sent to a worker."""
 
     job: int
@@ -65,41 +66,14 @@ class _Order:
     storage: str | None
 
 
-@dataclass(frozen=True)
-class _Post:
-    """What a worker sends on its way."""
-
-    job: int
-    attempt: int
-    event: Event | None = None
-    changes: Sequence[Change] = ()
-
-
-class _Mailbox:
-    """Where workers leave what the driver has not taken yet, and learn that they shall stop."""
-
-    def __init__(self) -> None:
-        self._posts: list[_Post] = []
-        self._stop = False
-
-    def post(self, post: _Post) -> bool:
-        """Leaves a post; returns whether to stop."""
-        self._posts.append(post)
-        return self._stop
-
-    def take(self) -> list[_Post]:
-        """What was left since the last call."""
-        taken, self._posts = self._posts, []
-        return taken
-
-    def stop(self) -> None:
-        self._stop = True
+Run = Callable[[Order, Any], tuple[Event, int]]
+"""Runs a stack for a mailbox; returns how it ended, and the most memory it took, in bytes."""
 
 
 # The worker's side.
 
 
-def _stack(order: _Order, mailbox: Any) -> tuple[Event, int]:
+def run_order(order: Order, mailbox: Any) -> tuple[Event, int]:
     """Runs a stack on a worker; returns how it ended, and the most memory it took, in bytes."""
     os.environ[PLUGINS] = order.plugins
     _forget_peak()
@@ -119,7 +93,7 @@ def _stack(order: _Order, mailbox: Any) -> tuple[Event, int]:
 class _Link:
     """Sends what a stack makes: files after every save, progress twice a second."""
 
-    def __init__(self, order: _Order, mailbox: Any, root: Path, folders: Sequence[str]) -> None:
+    def __init__(self, order: Order, mailbox: Any, root: Path, folders: Sequence[str]) -> None:
         self._order, self._mailbox, self._root = order, mailbox, root
         self._storage = Storage(order.storage) if order.storage is not None else None
         files = order.files if self._storage is None else self._storage.read(folders)
@@ -164,7 +138,7 @@ class _Link:
 
     def _post(self, event: Event, changes: Sequence[Change] = ()) -> None:
         self._hear()
-        self._reply = self._mailbox.post.remote(_Post(self._order.job, self._order.attempt, event, changes))
+        self._reply = self._mailbox.post.remote(Post(self._order.job, self._order.attempt, event, changes))
 
     def _hear(self) -> None:
         """Waits until the last post has arrived."""
@@ -205,7 +179,7 @@ def _cell(values: dict[str, Any]) -> Cell:
 class _Task:
     """A stack that Ray has."""
 
-    order: _Order
+    order: Order
     cells: Sequence[Cell]
     memory: int
     losses: int = 0
@@ -226,6 +200,8 @@ class RayEngine:
     storage: Storage | None
     software: dict[str, Any] | None
     mailbox: Any
+    remote: Any
+    """What a worker does with an order, as a remote function of Ray."""
     tasks: dict[Any, _Task] = field(default_factory=dict)
     """By the reference of what they will return."""
     peaks: dict[str, int] = field(default_factory=dict)
@@ -236,7 +212,7 @@ class RayEngine:
         work = self.work
         given = (work.episodes, work.due, work.alone, self.software, os.environ.get(PLUGINS, ""))
         storage = None if self.storage is None else self.storage.path
-        order = _Order(job, 0, [_values(cell) for cell in cells], *given, (), storage)
+        order = Order(job, 0, [_values(cell) for cell in cells], *given, (), storage)
         guess = _PROCESS + _RUN * len(cells)
         memory = int(_MARGIN * self.peaks.get(cells[0].config.task.name, guess))
         self._start(_Task(order, cells, memory))
@@ -244,8 +220,7 @@ class RayEngine:
     def _start(self, task: _Task) -> None:
         files = read_files(self.work.runs, task.folders) if self.storage is None else ()
         order = replace(task.order, files=files)
-        remote = ray.remote(num_cpus=1, memory=task.memory, max_retries=0)(_stack)
-        self.tasks[remote.remote(order, self.mailbox)] = task
+        self.tasks[self.remote.options(num_cpus=1, memory=task.memory).remote(order, self.mailbox)] = task
 
     def wait(self, tell: Tell) -> None:
         if self.stopped and not self.stopping:
@@ -264,7 +239,7 @@ class RayEngine:
         for reference in ended:
             self._end(self.tasks.pop(reference), reference, tell)
 
-    def _hear(self, post: _Post, tell: Tell) -> None:
+    def _hear(self, post: Post, tell: Tell) -> None:
         for task in self.tasks.values():
             if (task.order.job, task.order.attempt) == (post.job, post.attempt):
                 apply(self.work.runs, post.changes)
@@ -343,16 +318,18 @@ def _connection(dashboard: str) -> Connection:
     return Connection(max(1, cores), f"Ray {ray.__version__}: {nodes} nodes, {cores} cores{shown}")
 
 
-def on_ray(storage: str | None = None, any_software: bool = False) -> Open:
-    """Opens the engine in the cluster that this process is connected to."""
+def on_ray(storage: str | None = None, any_software: bool = False, run: Run = run_order) -> Open:
+    """Opens the engine in the cluster that this process is connected to; `run` is what workers do."""
 
     @contextmanager
     def opened(work: Work, workers: int, stopped: Sequence[int]) -> Iterator[Engine]:
         # The mailbox stays where this process is: it is lost with no other node.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(_Mailbox).remote()
+        mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox).remote()
         software = None if any_software else environment()
-        engine = RayEngine(work, workers + 2, stopped, Storage(storage) if storage else None, software, mailbox)
+        place = Storage(storage) if storage else None
+        remote = ray.remote(max_retries=0)(run)
+        engine = RayEngine(work, workers + 2, stopped, place, software, mailbox, remote)
         try:
             yield engine
         finally:

@@ -100,15 +100,17 @@ def standing(cells: Sequence[Cell], runs: Path, episodes: int, *, alone: bool = 
     vouched = {cell for cell in cells if _vouched(runs / cell.folder, cell.config)}
     whole = vouched | {cell for cell in cells if cell not in vouched and _whole(runs / cell.folder, cell.config)}
     finished = [cell for cell in cells if cell in whole and _evaluated(runs / cell.folder, episodes, alone)]
-    todo = [cell for cell in cells if cell not in finished]
+    known = set(finished)
+    todo = [cell for cell in cells if cell not in known]
     started = [cell for cell in todo if cell not in whole and (runs / cell.folder).is_dir()]
     begun = [cell for cell in started if _can_go_on(runs / cell.folder, cell.config)]
+    going_on = set(begun)
     return Standing(
         finished,
         todo,
         trained=[cell for cell in todo if cell in whole and _whole(runs / cell.folder, cell.config)],
         begun=begun,
-        restarted=[cell for cell in started if cell not in begun],
+        restarted=[cell for cell in started if cell not in going_on],
         spent=[cell for cell in todo if cell in vouched and not _whole(runs / cell.folder, cell.config)],
         other_code=[cell for cell in cells if cell in whole and _other_software(runs / cell.folder)],
     )
