@@ -66,8 +66,17 @@ class Client:
 class Teacher:
     """Answers every question in a thread of its own, after a pause, until it is stopped."""
 
-    def __init__(self, link: str, answer: Answer, *, pause: Callable[[], float] = lambda: 0.0, seed: int = 0) -> None:
-        self.client, self._answer, self._pause = Client(link), answer, pause
+    def __init__(
+        self,
+        link: str,
+        answer: Answer,
+        *,
+        pause: Callable[[], float] = lambda: 0.0,
+        poll: float = 0.02,
+        seed: int = 0,
+    ) -> None:
+        """`pause` gives the seconds before an answer; `poll` are those between two looks for a question."""
+        self.client, self._answer, self._pause, self._poll = Client(link), answer, pause, poll
         self.rng = random.Random(seed)
         self.acknowledged: list[tuple[str, str]] = []
         """Key and question of every answer that was said to be kept and to count."""
@@ -96,7 +105,7 @@ class Teacher:
             asked = time.monotonic()
             status, question = self._until(lambda: self.client.get("/api/question"))
             if status != 200:
-                self.ended.wait(0.02 if status == 204 else 0.5)
+                self.ended.wait(self._poll if status == 204 else 0.5)
                 self.idle += time.monotonic() - asked
                 continue
             if not self.shown or self.shown[-1] != question["id"]:
