@@ -7,7 +7,7 @@ READY := .venv/ready
 NUMERICAL := tests/model tests/query tests/learning tests/test_nn.py tests/test_uncertainty.py tests/test_rng.py \
 	$(addprefix tests/r2r/test_r2r_,instruction.py language.py navigation.py oracle.py task.py)
 
-.PHONY: study test test-kernels maze clean
+.PHONY: study test test-kernels maze docs clean
 
 study: $(READY)
 	$(BIN)/apil study grid --out runs/study/grid
@@ -25,6 +25,14 @@ test: $(READY)
 test-kernels: $(READY)
 	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist loadfile $(NUMERICAL)
 
+# The documentation: site/index.html, or `python -m http.server -d site` to search it too. A warning is an error.
+docs: $(READY) .venv/docs-ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+.venv/docs-ready: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 # torch first and alone: its pinned build satisfies every later request, so no GPU packages are pulled in.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -33,4 +41,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -147,7 +147,10 @@ def _importable(name: str) -> bool:
 
 
 def _blocks() -> list[Any]:
-    pages = [_ROOT / "README.md", *(_ROOT / "docs" / "guide" / f"{name}.md" for name in ("settings", "plug-ins"))]
+    pages = [
+        _ROOT / "README.md",
+        *(_ROOT / "docs" / "guide" / f"{name}.md" for name in ("getting-started", "settings", "plug-ins")),
+    ]
     found = []
     for page in pages:
         for number, code in enumerate(
