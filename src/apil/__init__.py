@@ -80,6 +80,12 @@ def register_task(name: str, factory: str | Callable[..., Any], summary: str = "
     `model` (a model of its own, `apil.learning.build`), `evaluation` (`apil.runs.evaluation`), `study`
     (`apil.studies.kind`), `study_settings` (of its runs, by name), `report` (`apil.studies.extras`), `agent`
     (`apil.agent`), and `commands` of `apil data`.
+
+    Examples:
+        >>> from apil.tasks.maze import Maze
+        >>> apil.register_task("large-maze", lambda: Maze(size=9), "MAZE of 9 x 9")
+        >>> "large-maze" in apil.tasks.TASKS.names()
+        True
     """
     from apil.tasks import TASK_FACETS, TASKS
 
@@ -90,7 +96,14 @@ def register_task(name: str, factory: str | Callable[..., Any], summary: str = "
 
 
 def register_teacher(name: str, factory: str | Callable[..., Any], summary: str = "") -> None:
-    """Gives teachers a name: `factory()` returns an `apil.teachers.protocol.Teacher`."""
+    """Gives teachers a name: `factory()` returns an `apil.teachers.protocol.Teacher`.
+
+    Examples:
+        >>> from apil.teachers import Member, Team
+        >>> along_the_row = lambda observation, rng: int(observation.argmax() % 5 == 4)  # right, or down at the wall
+        >>> apil.register_teacher("ann", lambda: Team([Member("ann", along_the_row)]), "the row first")
+        >>> trained = apil.train("grid", "ann", "dagger", iterations=50)
+    """
     from apil.teachers import TEACHERS
 
     _register(TEACHERS, name, factory, summary)
@@ -107,8 +120,13 @@ def register_query_policy(
     """Gives a query policy a name: `factory(setup, **options)` returns an `apil.query.protocol.QueryPolicy`.
 
     `apil.query.scored.scored(score)` makes a factory of a score alone. A policy that needs a threshold is refused
-    without one (or a budget, if it takes one). What is not told here is read from the factory's attributes of the same
+    without one (or a budget, if it takes one). What is not given here is read from the factory's attributes of the same
     names.
+
+    Examples:
+        >>> from apil.query.scored import scored
+        >>> apil.register_query_policy("who", scored(lambda belief: belief.uncertainty.extrinsic), "asks who teaches")
+        >>> trained = apil.train("grid", "twodifdetm", "who", budget=0.1, iterations=50)
     """
     from apil.query import QUERY_POLICIES
 

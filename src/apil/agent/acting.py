@@ -35,7 +35,16 @@ _CHUNK = 250
 
 @dataclass(frozen=True)
 class Decision:
-    """What an agent does about one observation, or about a batch of n: then everything leads with [n]."""
+    """What an agent does about one observation, or about a batch of n: then everything leads with [n].
+
+    Examples:
+        >>> agent = apil.train("grid", "twodifdetm", "apil", iterations=50).agent
+        >>> decision = agent.act([0.0] * 24 + [0.5])
+        >>> decision.ask in (True, False)
+        True
+        >>> list(decision.identity)
+        ['first', 'last']
+    """
 
     action: Any
     """An element of the environment's action space, ready for its `step`; an array of them for a batch."""
@@ -58,6 +67,11 @@ def load(folder: str | Path, *, encoder: Encoder | None = None, data: str | Path
         encoder: the module that was given to `from_gymnasium`, or the function that makes it, where the agent was
             trained with one of its owner's; its weights are replaced by the trained ones.
         data: the compiled data of tasks that have some, where they are not where the training found them.
+
+    Examples:
+        >>> trained = apil.train("grid", "twodifdetm", "apil", iterations=50, folder="runs/demo")
+        >>> apil.load("runs/demo")
+        Agent(grid: 25 features, 2 actions; teachers first, last; asks by apil)
     """
     spec, saved = read_agent(Path(folder))
     try:
@@ -75,7 +89,16 @@ def _place(folder: Path, spec: AgentSpec) -> str | None:
 
 
 class Agent:
-    """A trained agent. It does not learn: nothing that it does changes it."""
+    """A trained agent. It does not learn: nothing that it does changes it.
+
+    Examples:
+        >>> agent = apil.train("grid", "detm", "apil", iterations=50).agent
+        >>> agent.act([0.0] * 24 + [0.5]).action in (0, 1)
+        True
+        >>> agent.save("agents/grid")
+        >>> apil.load("agents/grid").teachers
+        ('first',)
+    """
 
     def __init__(
         self, spec: AgentSpec, model: Model, query: QueryPolicy | None, saved: Mapping[str, Tensor] | None = None

@@ -60,6 +60,12 @@ def check_teacher(teacher: Teacher, task: Task[Any]) -> None:
     then for one run alone. Answers must be sound (a valid action, a distance, a known identity), and the same each
     time: they may depend on the draws, the step and what is seen, and on nothing else. No global random state may be
     touched.
+
+    Examples:
+        >>> from apil.tasks.grid import Grid
+        >>> from apil.teachers import Member, Team
+        >>> along_the_row = lambda observation, rng: int(observation.argmax() % 5 == 4)  # right, or down at the wall
+        >>> apil.check_teacher(Team([Member("ann", along_the_row)]), Grid())
     """
     name = "+".join(str(member) for member in getattr(teacher, "members", None) or [type(teacher).__name__])
     with problems_of(f"Teacher '{name}'", "use the rng or the draws") as problems:

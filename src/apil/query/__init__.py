@@ -1,4 +1,11 @@
-"""When to ask."""
+"""When to ask: query policies by name, and what is known of each without torch.
+
+Examples:
+    >>> "apil" in apil.query.QUERY_POLICIES.names()
+    True
+    >>> apil.query.takes_budget("entropy"), apil.query.takes_budget("bc")
+    (True, False)
+"""
 
 from __future__ import annotations
 

@@ -30,6 +30,9 @@ def check_query_policy(
     decisions and notes, that they depend on the belief and the luck alone (not on global random state, the calls
     before, other open sessions, or the other runs of a stack), that only `observe` changes memory, that a review
     chooses live steps, and that the loss is finite, has gradients and can be repeated.
+
+    Examples:
+        >>> apil.check_query_policy("entropy", budget=0.1)
     """
     made = QUERY_POLICIES.load(factory) if isinstance(factory, str) else factory
     name = factory if isinstance(factory, str) else getattr(factory, "__name__", type(factory).__name__)

@@ -84,7 +84,10 @@ def train(
     learns as the paper prints it: each answer once, its sizes and its rate. `answers_from` is the folder of an earlier
     run, whose answers are learned from too; they do not count as answers of this one.
 
-        trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
+    Examples:
+        >>> trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
+        >>> 0 <= trained.evaluate(200)["success_alone"] <= 1
+        True
     """
     if not isinstance(task, str) and not callable(getattr(task, "reset", None)):
         raise ApilError(

@@ -25,6 +25,12 @@ class StoredAnswers:
     """The n answers of a run, each column an array of n; made by `apil.answers`.
 
     Columns are made when they are read. Those of images are large: `features_of` gives some of them.
+
+    Examples:
+        >>> trained = apil.train("grid", "detm", "dagger", iterations=50, folder="runs/demo")
+        >>> stored = apil.answers("runs/demo")
+        >>> stored.features.shape == (len(stored.action), 25)
+        True
     """
 
     folder: Path
@@ -163,8 +169,13 @@ def answers(folder: str | Path) -> StoredAnswers:
 
     A correction stands in place of what it corrects.
 
-    found = apil.answers("runs/demo")
-    found.teacher, found.action, found.features
+    Examples:
+        >>> trained = apil.train("grid", "twodifdetm", "dagger", iterations=50, folder="runs/demo")
+        >>> found = apil.answers("runs/demo")
+        >>> found.teachers
+        ('first', 'last')
+        >>> len(found.action) == len(found.features) == trained.rows[-1]["answers"]
+        True
     """
     path = Path(folder)
     load_config(path)  # refuses what is no run

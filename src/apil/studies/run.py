@@ -74,6 +74,12 @@ def study(
     (`StudyOptions`) and, for a task, settings of its runs by their typed names and options of the task. Finished runs
     in `out` (results/NAME if not given) are kept. `command` is noted in the folder as the way to make it again.
     Returns the records of each task by its name.
+
+    Examples:
+        >>> few = {"teachers": ("detm",), "queries": ("apil", "dagger")}
+        >>> found = apil.study("grid", seeds=3, iterations=500, episodes=100, workers=1, out="runs/study", **few)
+        >>> 0 <= found["grid"].cell("detm", "apil").figure("query_rate").mean <= 1
+        True
     """
     own = {name: value for name, value in given.items() if name in described(StudyOptions)}
     rest = {name: value for name, value in given.items() if name not in own}

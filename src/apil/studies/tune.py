@@ -51,6 +51,11 @@ def tune(
 
     Writes the study with the best settings to `out` (NAME-tuned.toml if not given), for `apil study`, and all trials
     beside it. The engine `local` is Optuna in this process, `ray` is Ray Tune.
+
+    Examples:
+        >>> found = apil.tune("examples/tune.toml", out="tuned.toml")
+        >>> sorted(found.best.values)
+        ['hidden', 'learning_rate', 'updates']
     """
     path = Path(source)
     search = read_search(path)

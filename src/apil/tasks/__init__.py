@@ -1,4 +1,9 @@
-"""Where the agent lives."""
+"""Where the agent lives: tasks by name.
+
+Examples:
+    >>> {"grid", "maze", "r2r"} <= set(apil.tasks.TASKS.names())
+    True
+"""
 
 from __future__ import annotations
 

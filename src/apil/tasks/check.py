@@ -36,6 +36,10 @@ def check_task(task: Task[Any]) -> None:
     It walks a few episodes by random valid actions, twice in a stack of two runs and once alone. The observations,
     reference actions, distances and ends must have their forms, a walk must be the same every time and for a run alone,
     an episode that has ended must stay as it is, and no global random state may be touched.
+
+    Examples:
+        >>> from apil.tasks.maze import Maze
+        >>> apil.check_task(Maze())
     """
     with problems_of(f"Task '{getattr(task, 'name', type(task).__name__)}'", "use the draws") as problems:
         _check_attributes(task, problems)

@@ -1,4 +1,12 @@
-"""Who answers."""
+"""Who answers: teachers by name, and the parts to make your own of.
+
+Examples:
+    >>> from apil.teachers import Member, Team
+    >>> ann = Member("ann", lambda observation, rng: 0)
+    >>> bob = Member("bob", lambda observation, rng: 1)
+    >>> Team([ann, bob]).members
+    ('ann', 'bob')
+"""
 
 from __future__ import annotations
 

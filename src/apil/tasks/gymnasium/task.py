@@ -162,7 +162,10 @@ def from_gymnasium(
 ) -> GymnasiumTask:
     """A task from the id of an environment, or from a function that makes one.
 
-        task = from_gymnasium("Taxi-v4", distance="success")
+    Examples:
+        >>> task = apil.from_gymnasium("Taxi-v4", distance="success")
+        >>> task.horizon, task.actions
+        (200, 6)
 
     Args:
         make_env: makes one environment; called once for each episode of a batch, in its own process if asynchronous. An
