@@ -7,7 +7,7 @@ READY := .venv/ready
 NUMERICAL := tests/model tests/query tests/learning tests/test_nn.py tests/test_uncertainty.py tests/test_rng.py \
 	$(addprefix tests/r2r/test_r2r_,instruction.py language.py navigation.py oracle.py task.py)
 
-.PHONY: study test test-kernels maze docs clean
+.PHONY: study test test-kernels maze docs release-check clean
 
 study: $(READY)
 	$(BIN)/apil study grid --out runs/study/grid
@@ -28,6 +28,10 @@ test-kernels: $(READY)
 # The documentation: site/index.html, or `python -m http.server -d site` to search it too. A warning is an error.
 docs: $(READY) .venv/docs-ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The wheel, installed and used in a new environment. Another interpreter: make release-check RELEASE_PYTHON=python3.13
+release-check: $(READY)
+	$(BIN)/python benchmarks/release.py $(addprefix --python ,$(RELEASE_PYTHON))
 
 .venv/docs-ready: $(READY)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from apil.tasks.check import check_task as check_task
     from apil.tasks.gymnasium import from_gymnasium as from_gymnasium
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ELSEWHERE: dict[str, str] = {
     "Agent": "apil.agent.acting",
