@@ -339,6 +339,8 @@ def trials(kind: str, count: int, options: argparse.Namespace, root: Path, data:
             total += Outcome(**json.loads((folder / "outcome.json").read_text()))
             shutil.rmtree(folder)
             print(f"\r{kind}: {total.same} of {total.trials} the same, {total.kills} kills", end="", flush=True)
+            if options.out:
+                write(options.out, f"{kind} with the store" if options.replay else kind, total)
         if trial is not None:
             folder = root / f"{kind.replace(' ', '').replace(',', '-')}-{trial}"
             folder.mkdir()
@@ -363,12 +365,10 @@ def wanted(options: argparse.Namespace) -> Iterator[tuple[str, int]]:
         yield kind, options.study
 
 
-def write(path: Path, options: argparse.Namespace, found: dict[str, Outcome]) -> None:
-    """Adds the outcomes to a file, in the place of earlier ones of the same kinds."""
+def write(path: Path, kind: str, outcome: Outcome) -> None:
+    """Adds the outcome so far to a file, in the place of an earlier one of the same kind."""
     before = json.loads(path.read_text()) if path.exists() else {}
-    store = " with the store" if options.replay else ""
-    now = {f"{kind}{store}": asdict(outcome) for kind, outcome in found.items()}
-    path.write_text(json.dumps({**before, **now}, indent=2) + "\n")
+    path.write_text(json.dumps({**before, kind: asdict(outcome)}, indent=2) + "\n")
 
 
 def main() -> None:
@@ -399,8 +399,6 @@ def main() -> None:
             if count:
                 found[kind] = own = trials(kind, count, options, Path(text), data)
                 print(f"{kind}: {own.same} of {count} resumed to identical bytes; {own}")
-                if options.out:
-                    write(options.out, options, found)
     every = sum(found.values(), Outcome())
     print(f"in all: {every.same} of {every.trials}, {every.lost} answers lost, {every.twice} asked twice")
     sys.exit(0 if all(outcome.good for outcome in found.values()) else 1)
