@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -19,28 +20,14 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[1]
 _SOURCE = _ROOT / "src"
 _USES = (
-    ("apil", "--version"),
-    ("python", "-m", "apil", "--version"),
-    ("apil", "list"),
-    ("apil", "train", "--task", "grid", "--teacher", "twodifdetm", "--iterations", "3", "--out", "run"),
-    ("apil", "evaluate", "run", "--episodes", "5"),
-    ("apil", "teach", "--help"),
-    (
-        "apil",
-        "study",
-        "grid",
-        "--seeds",
-        "1",
-        "--iterations",
-        "3",
-        "--episodes",
-        "5",
-        "--queries",
-        "apil",
-        "--out",
-        "study",
-    ),
-    ("python", "-c", "import apil; print(apil.load('run'))"),
+    "apil --version",
+    "python -m apil --version",
+    "apil list",
+    "apil train --task grid --teacher twodifdetm --iterations 3 --out run",
+    "apil evaluate run --episodes 5",
+    "apil teach --help",
+    "apil study grid --seeds 1 --iterations 3 --episodes 5 --teachers detm --queries apil --out study",
+    """python -c "import apil; print(apil.load('run'))" """,
 )
 
 
@@ -72,9 +59,10 @@ def check(python: str, folder: Path) -> None:
     _run((inside, *pip, "install", *constraints, "torch"), folder)
     _run((inside, *pip, "install", *constraints, f"{wheel}[people]"), folder)
     for command in _USES:
-        said = _run((str(environment / "bin" / command[0]), *command[1:]), work)
-        if command[-1] == "--version" and version not in said:
-            sys.exit(f"{' '.join(command)} prints {said.strip()!r}, and the wheel is {version}.")
+        program, *words = shlex.split(command)
+        said = _run((str(environment / "bin" / program), *words), work)
+        if "--version" in words and version not in said:
+            sys.exit(f"{command} prints {said.strip()!r}, and the wheel is {version}.")
     print(f"{wheel.name} works with {python}")
 
 
