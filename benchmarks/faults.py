@@ -96,8 +96,11 @@ def begin(name: str, folder: Path, source: Path) -> None:
 
 
 def files(folder: Path, name: str) -> dict[str, bytes]:
-    """What two equal runs share; of episodes in flight the answers, whose order is that of their arrival."""
-    skip = ("timings.jsonl", "environment.json", "earlier.json")
+    """What two equal runs share; of episodes in flight the answers, whose order is that of their arrival.
+
+    How a run ended is a note that is left out where it cannot be written.
+    """
+    skip = ("timings.jsonl", "environment.json", "earlier.json", "end.json")
     if RUNS[name].walks:
         return {"config.json": (folder / "config.json").read_bytes()}
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name not in skip}

@@ -20,8 +20,7 @@ from apil.tasks.plane import Plane
 from apil.teachers import Scripted, Team
 
 SIDE, HORIZON = 6, 20
-LEFT, RIGHT, FORWARD = range(3)
-EAST, SOUTH, WEST, NORTH = range(4)
+(LEFT, RIGHT, FORWARD), (EAST, SOUTH, WEST, NORTH) = range(3), range(4)
 
 
 class Room(EmptyEnv):  # type: ignore[misc]

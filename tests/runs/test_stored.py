@@ -173,7 +173,7 @@ def test_a_run_without_answers_yet_is_shown_and_exported(tmp_path: Path, capsys:
     folder = tmp_path / "run"
     start_run(CONFIG.changed(query="random", threshold=0.0, iterations=2), folder, progress=quiet)
     main(["answers", str(folder)])
-    assert capsys.readouterr().out.strip() == "0 answers on grid"
+    assert capsys.readouterr().out.splitlines() == ["0 answers on grid", "The run: finished after 2 saved iterations"]
     assert apil.answers(folder).to_csv(tmp_path / "none.csv").read_text().count("\n") == 1
 
 

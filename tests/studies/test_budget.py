@@ -20,6 +20,7 @@ from apil.studies.budget.run import budget
 from apil.studies.budget.where import read_asked
 from apil.studies.options import BudgetOptions
 from apil.studies.statistics import estimate, probability_above
+from apil.tasks import TASKS
 from apil.tasks.maze import Maze, MazeState
 from apil.tasks.plane import maze_plane
 
@@ -118,6 +119,7 @@ def test_a_task_comes_from_a_plugin_beside_its_file(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("APIL_PLUGINS", "")  # what is added to it is taken back
         assert {run.cell.config.task.name for run in planned(read_benchmark(folder))} == {"my-maze"}
+    TASKS.forget("my-maze")
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ class Channel:
         self._folder, self._host, self._port, self._address = folder, host, port, address
         self._idle: list[tuple[int, http.client.HTTPConnection]] = []
         """Open connections that nobody uses, with their ports."""
+        self._over = False
+        """No more calls are expected: connections are closed rather than kept."""
         self._starting = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._known: dict[str, Any] = {}
@@ -68,10 +70,18 @@ class Channel:
             connection.close()
             raise
         self._idle.append((known["port"], connection))
+        if self._over:
+            self._hang_up()
         if response.status != 200:
             raise ApilError(f"The server refused {name} ({response.status}): {found.get('error', found)}")
         assert isinstance(found, dict)
         return found
+
+    def _hang_up(self) -> None:
+        """Closes the connections that nobody uses."""
+        while self._idle:
+            with suppress(IndexError):  # another thread may have taken the last one
+                self._idle.pop()[1].close()
 
     def _connection(self, port: int) -> http.client.HTTPConnection:
         """One that is open, or a new one."""
@@ -129,8 +139,8 @@ class Channel:
 
     def wait(self) -> None:
         """For the end of a server that was started here and told to end."""
-        while self._idle:
-            self._idle.pop()[1].close()
+        self._over = True
+        self._hang_up()
         if self._process is not None:
             try:
                 self._process.wait(5)
