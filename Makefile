@@ -7,7 +7,7 @@ READY := .venv/ready
 NUMERICAL := tests/model tests/query tests/learning tests/test_nn.py tests/test_uncertainty.py tests/test_rng.py \
 	$(addprefix tests/r2r/test_r2r_,instruction.py language.py navigation.py oracle.py task.py)
 
-.PHONY: study test test-kernels maze docs release-check clean
+.PHONY: study test test-ray test-kernels maze docs release-check clean
 
 study: $(READY)
 	$(BIN)/apil study grid --out runs/study/grid
@@ -21,7 +21,10 @@ test: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/studies/test_ray.py
-	$(BIN)/pytest tests/studies/test_ray.py  # in a process of its own: beside others Ray may wait for itself without end
+
+# A cluster of three nodes on this machine. Apart from the others: beside them Ray may wait for itself without end.
+test-ray: $(READY)
+	$(BIN)/pytest tests/studies/test_ray.py
 
 test-kernels: $(READY)
 	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist loadfile $(NUMERICAL)
