@@ -26,6 +26,7 @@ from unittest.mock import patch
 import numpy as np
 
 from apil.errors import ApilError
+from apil.runs.ending import ending
 from apil.runs.train import resume_run, start_run
 from apil.settings import RunSettings
 
@@ -98,12 +99,13 @@ def begin(name: str, folder: Path, source: Path) -> None:
 def files(folder: Path, name: str) -> dict[str, bytes]:
     """What two equal runs share; of episodes in flight the answers, whose order is that of their arrival.
 
-    How a run ended is a note that is left out where it cannot be written.
+    How a run ended is compared as it is shown: its note is left out where it cannot be written, and then inferred.
     """
     skip = ("timings.jsonl", "environment.json", "earlier.json", "end.json")
     if RUNS[name].walks:
         return {"config.json": (folder / "config.json").read_bytes()}
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name not in skip}
+    found = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.name not in skip}
+    return {**found, "the end": str(ending(folder)).encode()}
 
 
 def calls_of(name: str, folder: Path, source: Path) -> list[str]:

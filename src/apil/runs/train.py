@@ -19,6 +19,7 @@ from apil.learning.trainer import Trainer
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
 from apil.runs.earlier import Earlier
+from apil.runs.ending import noted_end
 from apil.runs.folder import load_config, located
 from apil.runs.owned import remove_own_files
 from apil.runs.writer import Due, Record, train_on
@@ -101,7 +102,8 @@ def _train(
         if not record.ended:
             _go_on(record, progress, agents, look)
         else:
-            progress(began)
+            with noted_end([record]):  # an error after the last checkpoint may have left another note
+                progress(began)
     finally:
         record.close()
     rows = read_rows(folder / "metrics.jsonl")
