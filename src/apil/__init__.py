@@ -1,8 +1,8 @@
 """apil: train an agent from several teachers who disagree, and ask them only when asking helps.
 
-Parts of your own get a name with `register_task`, `register_teacher` and `register_query_policy`; it then works
-wherever a name does. A package names the module that registers its parts by an entry point of the group apil.plugins;
-those of apil.tasks, apil.teachers and apil.query_policies name a single part each.
+Parts of your own get a name with `register_task`, `register_teacher`, `register_query_policy` and `register_selector`;
+it then works wherever a name does. A package names the module that registers its parts by an entry point of the group
+apil.plugins; those of apil.tasks, apil.teachers, apil.query_policies and apil.selectors name a single part each.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from apil.errors import unknown_name
 
 if TYPE_CHECKING:
     from apil import query as query
+    from apil import select as select
     from apil import tasks as tasks
     from apil import teachers as teachers
     from apil.agent.acting import Agent as Agent
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from apil.runs.api import train as train
     from apil.runs.stored import StoredAnswers as StoredAnswers
     from apil.runs.stored import answers as answers
+    from apil.select.check import check_selector as check_selector
     from apil.studies.run import study as study
     from apil.studies.tune import tune as tune
     from apil.tasks.check import check_task as check_task
@@ -39,6 +41,7 @@ _ELSEWHERE: dict[str, str] = {
     "StoredAnswers": "apil.runs.stored",
     "answers": "apil.runs.stored",
     "check_query_policy": "apil.query.check",
+    "check_selector": "apil.select.check",
     "check_task": "apil.tasks.check",
     "check_teacher": "apil.learning.check",
     "from_gymnasium": "apil.tasks.gymnasium",
@@ -48,13 +51,14 @@ _ELSEWHERE: dict[str, str] = {
     "tune": "apil.studies.tune",
 }
 """Public names that need torch, and the modules they are in: importing apil stays light."""
-_ROOMS = ("query", "tasks", "teachers")
+_ROOMS = ("query", "select", "tasks", "teachers")
 """Packages with public parts."""
 __all__ = [
     "__version__",
     *_ELSEWHERE,
     *_ROOMS,
     "register_query_policy",
+    "register_selector",
     "register_task",
     "register_teacher",
 ]
@@ -134,6 +138,19 @@ def register_query_policy(
     _register(
         QUERY_POLICIES, name, factory, summary, **{key: value for key, value in told.items() if value is not None}
     )
+
+
+def register_selector(name: str, factory: str | Callable[..., Any], summary: str = "") -> None:
+    """Gives a selector a name: `factory(setup, **options)` returns an `apil.select.protocol.Selector`.
+
+    Examples:
+        >>> from apil.select.rules import Ranked
+        >>> apil.register_selector("dearest", lambda setup: Ranked(-setup.costs), "whose answer costs most")
+        >>> trained = apil.train("grid", "twodifdetm", "random", budget=0.1, iterations=50, select="dearest")
+    """
+    from apil.select import SELECTORS
+
+    _register(SELECTORS, name, factory, summary)
 
 
 def _register(registry: Registry, name: str, factory: str | Callable[..., Any], summary: str, **traits: Any) -> None:

@@ -27,16 +27,23 @@ def from_record(record: Any) -> list[Typed]:
 
 
 def run_settings(skip: Iterable[str]) -> list[Typed]:
-    """The settings of a run as options; those of the query policy are typed as name=value."""
+    """The settings of a run as options; those of the query policy and the selector are typed as name=value."""
     leaves = {name: leaf for name, leaf in LEAVES.items() if name not in ("options", *skip)}
     made = {
         name: _option(name, leaf.annotation, LEARNING.get(name, leaf.default), leaf.help)
         for name, leaf in leaves.items()
     }
-    if "query_options" in made:
-        words = "Settings of the query policy as name=value, for example k=5 for `every`."
-        made["query_options"] = _option("query_options", tuple[str, ...], (), words)
+    for name, words in _PAIRS.items():
+        if name in made:
+            made[name] = _option(name, tuple[str, ...], (), words)
     return list(made.values())
+
+
+_PAIRS = {
+    "query_options": "Settings of the query policy as name=value, for example k=5 for `every`.",
+    "select_options": "Settings of the selector as name=value, for example power=1 for `learned`.",
+}
+"""What is typed as name=value."""
 
 
 def _option(name: str, annotation: Any, default: Any, words: str) -> Typed:
@@ -85,9 +92,7 @@ def given(command: Any, argv: Sequence[str], skip: Iterable[str] = ()) -> dict[s
     typed |= {name.removeprefix("no_") for name in typed}
     names = [name for name in type(command).__dataclass_fields__ if name in typed and name not in skip]
     values = {name: getattr(command, name) for name in names}
-    if "query_options" in values:
-        values["query_options"] = pairs(values["query_options"])
-    return values
+    return {name: pairs(value) if name in _PAIRS else value for name, value in values.items()}
 
 
 def value_of(argv: Sequence[str], option: str, default: str) -> str:

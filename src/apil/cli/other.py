@@ -10,6 +10,7 @@ import tyro
 
 from apil.errors import ApilError
 from apil.query import QUERY_POLICIES
+from apil.select import SELECTORS
 from apil.settings.record import Count, Few, Text, Whole, record
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
@@ -53,7 +54,7 @@ class Doctor:
 
 @dataclass(frozen=True)
 class List:
-    """Show tasks, teachers and query policies."""
+    """Show tasks, teachers, query policies and selectors."""
 
 
 def replay(command: Replay) -> None:
@@ -98,7 +99,8 @@ def doctor(command: Doctor) -> None:
 
 
 def show_list(command: List) -> None:
-    for title, registry in (("Tasks", TASKS), ("Teachers", TEACHERS), ("Query policies", QUERY_POLICIES)):
+    kinds = {"Tasks": TASKS, "Teachers": TEACHERS, "Query policies": QUERY_POLICIES, "Selectors": SELECTORS}
+    for title, registry in kinds.items():
         print(title)
         for entry in registry:
             print(f"  {entry.name:16} {entry.summary}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,13 +23,15 @@ from apil.optim import OptimizerFactory, optimizer_factory
 from apil.query import QUERY_POLICIES, default_threshold, needs_threshold, takes_budget
 from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
+from apil.select import ENVIRONMENT, SELECTORS
+from apil.select.protocol import Selector, SelectSetup
 from apil.settings import QuerySettings, RunSettings
 from apil.settings.record import arguments_of, described
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
 from apil.tasks.protocol import Numbered, Task
 from apil.teachers.committee import teacher
-from apil.teachers.protocol import Teacher
+from apil.teachers.protocol import Teacher, costs_of, is_selectable
 
 Part = TypeVar("Part")
 
@@ -152,7 +154,44 @@ def build(configs: Sequence[RunSettings], parts: Parts = NAMED) -> Agents:
     queries = _groups(configs, _query_kind, lambda _, runs: _query(task, model, runs), lambda c: c.query.name)
     guard = Guard(first.teachers.deadline, first.teachers.on_error, task.box)
     names = [f"teacher {c.teachers.name}, query {c.query.name}, seed {c.seed}" for c in configs]
-    return Agents(streams, task, model, teachers, queries, guard, names)
+    return Agents(streams, task, model, teachers, queries, guard, names, _selectors(configs, task, teachers))
+
+
+def _selectors(
+    configs: Sequence[RunSettings], task: Task[Any], teachers: Sequence[Group[Teacher]]
+) -> list[Group[Selector]]:
+    """Who choose whom to ask; none where all teachers choose by themselves."""
+    if all(config.whom.name == ENVIRONMENT for config in configs):
+        return []
+    costs = torch.ones(len(configs), len(costs_of(teachers[0].part)))
+    for group in teachers:
+        costs[group.runs] = torch.tensor(costs_of(group.part))
+        if not is_selectable(group.part):
+            raise ApilError(f"Teacher '{group.name}' chooses who answers by itself: leave --select out.")
+
+    def made(first: RunSettings, own: Sequence[RunSettings]) -> Selector:
+        places = [place for place, config in enumerate(configs) if _select_kind(config) == _select_kind(first)]
+        setup = SelectSetup(
+            streams=Streams([config.seed for config in own]),
+            teachers=costs.shape[1],
+            costs=costs[places],
+            switch_cost=torch.tensor([config.whom.switch_cost for config in own]),
+            features=task.state_size,
+            actions=task.actions,
+            horizon=task.horizon,
+            box=task.box,
+        )
+        factory = SELECTORS.load(first.whom.name)
+        check_arguments("selector", first.whom.name, factory, first.whom.options)
+        selector: Selector = factory(setup, **first.whom.options)
+        return selector
+
+    return _groups(configs, _select_kind, made, lambda config: config.whom.name)
+
+
+def _select_kind(config: RunSettings) -> tuple[Any, ...]:
+    """Runs of one kind share a selector."""
+    return config.whom.name, tuple(sorted(config.whom.options.items()))
 
 
 def _model(streams: Streams, task: Task[Any], configs: Sequence[RunSettings], teachers: int) -> Model:
@@ -191,11 +230,16 @@ def require_threshold(task: str, query: str, threshold: float | None, budget: fl
 
 def check_options(query: QuerySettings) -> None:
     """Refuses options that a query policy does not have, or that are not of their type."""
-    arguments = arguments_of(QUERY_POLICIES.load(query.name), skip=1)
-    for name in query.options:
-        if name not in described(arguments):
-            raise unknown_name(f"option of the query policy '{query.name}'", name, described(arguments))
-    arguments(**query.options)
+    check_arguments("query policy", query.name, QUERY_POLICIES.load(query.name), query.options)
+
+
+def check_arguments(kind: str, name: str, factory: Any, options: Mapping[str, Any]) -> None:
+    """Refuses options that a factory does not have behind its setup, or that are not of their type."""
+    arguments = arguments_of(factory, skip=1)
+    for option in options:
+        if option not in described(arguments):
+            raise unknown_name(f"option of the {kind} '{name}'", option, described(arguments))
+    arguments(**options)
 
 
 def _query_kind(config: RunSettings) -> tuple[Any, ...]:

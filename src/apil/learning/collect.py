@@ -23,6 +23,7 @@ from apil.learning.walk import (
     advance_in_mode,
     walk,
 )
+from apil.learning.whom import Choosers
 from apil.teachers.protocol import Session
 from apil.types import Answer, Episodes
 
@@ -114,6 +115,8 @@ class OpenTeachers:
     guard: Guard
     sessions: Groups[Session]
     log: AnswerLog | None
+    choosers: Choosers | None = None
+    """Who choose whom to ask; None where the teachers do."""
 
     @staticmethod
     def of(
@@ -124,22 +127,31 @@ class OpenTeachers:
         time = math.inf if prefix else iteration
         groups = [(g, g.streams.draws(stream, iteration, time)) for g in agents.teachers]
         sessions = Groups(Group(g.runs, g.streams, g.part.begin(own, episodes, horizon), g.name) for g, own in groups)
-        return OpenTeachers(agents.guard, sessions, log)
+        choosers = Choosers.of(agents.selectors, sessions, f"{prefix}select", iteration, episodes, horizon)
+        return OpenTeachers(agents.guard, sessions, log, choosers)
 
     def answer(self, question: Question) -> Answer:
         """The answers, from the log as far as it knows them; an error says where it happened.
 
         For inference mode: what is asked was computed in it.
         """
+        if self.choosers is None:
+            return self._answer(question, self.sessions)
+        # Chosen before the log is read: a resumed run finds the same teachers.
+        answer = self._answer(question, self.choosers.addressed(question.seen, question.put, question.t))
+        self.choosers.hear(answer, question.put)
+        return answer
+
+    def _answer(self, question: Question, sessions: Groups[Session]) -> Answer:
         seen, reference, t = question.seen, question.reference, question.t
         try:
             if self.log is None:
-                return self.guard.answers(self.sessions, seen, reference, question.put, t)
+                return self.guard.answers(sessions, seen, reference, question.put, t)
             return self.log.consult(
                 question.iteration,
                 t,
                 question.put,
-                lambda missing, keep: self.guard.answers(self.sessions, seen, reference, missing, t, keep),
+                lambda missing, keep: self.guard.answers(sessions, seen, reference, missing, t, keep),
             )
         except TeacherError as error:
             state = question.describe(error.run, error.episode)

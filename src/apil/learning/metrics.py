@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from apil.types import Episodes, Uncertainty
+from apil.types import Episodes, Lessons, Uncertainty
 
 PARTS = tuple(field.name for field in fields(Uncertainty))
 """The names of the five uncertainties."""
@@ -22,6 +22,15 @@ def step_sums(episodes: Episodes) -> dict[str, Tensor]:
     """Sums over the live steps of each uncertainty, each [runs] float64."""
     parts = torch.stack([getattr(episodes.uncertainty, part) for part in PARTS])
     return dict(zip(PARTS, torch.where(episodes.live, parts, 0.0).double().sum((2, 3)), strict=True))
+
+
+def switches(lessons: Lessons) -> Tensor:
+    """[runs, episodes, T] bool: answered by another teacher than the answer before it in the episode."""
+    # At each step the last answered step up to it, counted from 1; 0 before the first.
+    steps = torch.arange(1, lessons.answered.shape[-1] + 1) * lessons.answered
+    before = torch.nn.functional.pad(steps.cummax(-1).values[..., :-1], (1, 0))
+    last = lessons.identity.gather(-1, (before - 1).clamp_min(0))
+    return lessons.answered & (before > 0) & (last != lessons.identity)
 
 
 def sums_fit(saved: Mapping[str, Tensor], iterations: int) -> bool:
@@ -42,11 +51,12 @@ def sums_fit(saved: Mapping[str, Tensor], iterations: int) -> bool:
 class Meter:
     """Collects what happened since the last row. Rates average steps or episodes, never iterations."""
 
-    def __init__(self, runs: int, costs: Tensor | None = None) -> None:
-        """`costs` [runs, K] are those of an answer by each member; None if every answer costs 1."""
+    def __init__(self, runs: int, costs: Tensor | None = None, switch: Tensor | None = None) -> None:
+        """`costs` [runs, K] are those of an answer by each member; None if every answer costs 1. `switch` [runs] is
+        the cost of another teacher than the one before in an episode; None if there is none."""
         self.answers = torch.zeros(runs, dtype=torch.float64)
         self.unanswered = torch.zeros(runs, dtype=torch.float64)
-        self._costs = costs
+        self._costs, self._switch = costs, switch
         self.cost = torch.zeros(runs, dtype=torch.float64)
         self._sums: dict[str, Tensor] = {}
         self._logs: dict[str, Tensor] = {}
@@ -60,6 +70,8 @@ class Meter:
         if self._costs is not None:
             of_step = self._costs.gather(1, episodes.identity.flatten(1)).view(episodes.identity.shape)
             self.cost += torch.where(episodes.answered, of_step, 0.0).sum((1, 2))
+        if self._switch is not None:
+            self.cost += self._switch * switches(episodes).sum((1, 2))
         sums = {
             "asked": answered,  # its name in checkpoints
             "steps": episodes.live.sum((1, 2)).double(),
@@ -80,7 +92,7 @@ class Meter:
         """The sums of one run since the last row, for a checkpoint. Logs of other runs' query policies are left out, so
         that it does not depend on what else is in the stack."""
         named = {"meter.answers": self.answers, "meter.unanswered": self.unanswered}
-        if self._costs is not None and not bool((self._costs[run] == 1).all()):
+        if self._priced(run):
             named["meter.cost"] = self.cost
         named |= {f"meter.sums.{name}": value for name, value in self._sums.items()}
         named |= {f"meter.logs.{name}": value for name, value in self._logs.items() if not value[run].isnan()}
@@ -133,6 +145,8 @@ class Meter:
 
     def _paid(self, run: int) -> Row:
         """The cost of all answers so far, where it is not simply their number."""
-        if self._costs is None or bool((self._costs[run] == 1).all()):
-            return {}
-        return {"cost": float(self.cost[run])}
+        return {"cost": float(self.cost[run])} if self._priced(run) else {}
+
+    def _priced(self, run: int) -> bool:
+        dear = self._costs is not None and not bool((self._costs[run] == 1).all())
+        return dear or (self._switch is not None and bool(self._switch[run]))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from apil.learning.collect import Agents
-from apil.learning.group import Places
+from apil.learning.group import Group, Places
+from apil.nn import Parameters
+
+
+class Remembers(Protocol):
+    """A part that keeps something beside what it learns."""
+
+    memory: Parameters
 
 
 def place_in(runs: Places, run: int, stack: int) -> int | None:
@@ -32,10 +40,13 @@ def learned(agents: Agents, run: int, of: Callable[[Tensor], Tensor] = lambda va
 
 
 def weights(agents: Agents, run: int) -> dict[str, Tensor]:
-    """What one run has learned and keeps beside it ('model.*', 'memory.*'), views without the runs axis."""
+    """What one run has learned and keeps beside it ('model.*', 'memory.*', 'select.*'), views without the runs axis."""
     named = learned(agents, run) | {f"model.{name}": value[run] for name, value in agents.model.memory.items()}
-    for group in agents.queries:
-        place = place_in(group.runs, run, len(agents.streams.seeds))
-        if place is not None:
-            named |= {f"memory.{name}": value[place].detach() for name, value in group.part.memory.items()}
+    kept: tuple[tuple[str, Sequence[Group[Remembers]]], ...]
+    kept = (("memory", agents.queries), ("select", agents.selectors))
+    for kind, groups in kept:
+        for group in groups:
+            place = place_in(group.runs, run, len(agents.streams.seeds))
+            if place is not None:
+                named |= {f"{kind}.{name}": value[place].detach() for name, value in group.part.memory.items()}
     return named

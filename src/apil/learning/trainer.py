@@ -19,7 +19,7 @@ from apil.learning.average import Average
 from apil.learning.build import NAMED, Parts, build, configure_torch, whole_episodes
 from apil.learning.collect import collect, review
 from apil.learning.flight import Finished, Flight, merge
-from apil.learning.group import Groups
+from apil.learning.group import Groups, take
 from apil.learning.metrics import Meter, Row
 from apil.learning.reception import Reception
 from apil.learning.rows import CORRECTION, RowFormat, Rows
@@ -61,7 +61,8 @@ class Trainer:
         learner = configs[0].learner
         window = new_window(self.agents, learner)
         self._learner = Learner(self.agents, parts.optimizer_of(configs[0]), learner.clip, window)
-        self._meter = Meter(len(configs), _costs(self.agents))
+        switch = torch.tensor([config.whom.switch_cost for config in configs], dtype=torch.float64)
+        self._meter = Meter(len(configs), _costs(self.agents, switch), switch if bool(switch.any()) else None)
         self._average = Average(self.agents, learner.average) if learner.average else None
         self.store = self._new_store(rooms) if learner.replay else None
         """The answers so far; None where each is learned from once."""
@@ -185,6 +186,8 @@ class Trainer:
         if self._reception is not None:
             self._meter.answers[0] += self._reception.new()
         self.agents.model.observe(episodes)
+        for group in self.agents.selectors:
+            group.part.observe(take(episodes, group.runs))
         self._meter.add(episodes, self._learn(episodes))
         self.iteration += 1
         if self._average is not None:
@@ -367,9 +370,9 @@ def _check_walks(configs: Sequence[RunSettings]) -> None:
             raise ApilError(f"walks in flight do not go with {why}.")
 
 
-def _costs(agents: Agents) -> Tensor | None:
-    """[runs, K]: what an answer of each member costs; None if every answer costs 1."""
+def _costs(agents: Agents, switch: Tensor) -> Tensor | None:
+    """[runs, K]: what an answer of each member costs; None if every answer of all runs costs 1, as does a switch."""
     costs = torch.ones(len(agents.streams.seeds), agents.model.teachers, dtype=torch.float64)
     for group in agents.teachers:
         costs[group.runs] = torch.tensor(costs_of(group.part), dtype=torch.float64)
-    return None if bool((costs == 1).all()) else costs
+    return None if bool((costs == 1).all()) and not bool(switch.any()) else costs

@@ -22,6 +22,7 @@ from apil.learning.sound import no_answer
 from apil.model.protocol import Model
 from apil.query.protocol import Noting, QueryPolicy, QuerySession, listens, notes_down
 from apil.rng import Streams, race
+from apil.select.protocol import Selector
 from apil.tasks.protocol import KeepsEnvironments, Task
 from apil.teachers.protocol import Teacher
 from apil.types import Answer, Belief, Episodes, Observation, Reference, Uncertainty
@@ -42,6 +43,8 @@ class Agents:
     guard: Guard
     names: Sequence[str]
     """Of the runs, for messages."""
+    selectors: Sequence[Group[Selector]] = ()
+    """Who choose whom to ask; none where all teachers choose by themselves."""
 
     def close(self) -> None:
         """Closes the environments of a task that keeps some; the next walk opens new ones."""

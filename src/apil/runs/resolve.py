@@ -10,6 +10,7 @@ from apil.errors import ApilError
 from apil.learning.build import require_threshold
 from apil.query import QUERY_POLICIES, asking_of, check_asking, needs_threshold, takes_budget
 from apil.runs.calibration import Calibration, threshold_of
+from apil.select import SELECTORS
 from apil.settings import RunSettings
 from apil.settings.record import described, spelled
 from apil.settings.run import ENDLESS, LEARNING, LEAVES, SHARE, leaf_of
@@ -69,6 +70,7 @@ def resolve(
         open_ones |= {"budget": share} if paced else {"threshold": threshold_of(calibration, name, query)}
     run = RunSettings.of(name, teacher, query, **{**open_ones, **settings})
     require_threshold(name, query, run.query.threshold, run.query.budget)
+    SELECTORS.check(run.whom.name)
     return Resolution(run, made, parts.notice)
 
 

@@ -7,6 +7,15 @@ from apil.settings.run import (
     RunSettings,
     TaskSettings,
     TeacherSettings,
+    WhomSettings,
 )
 
-__all__ = ["LearnerSettings", "ModelSettings", "QuerySettings", "RunSettings", "TaskSettings", "TeacherSettings"]
+__all__ = [
+    "LearnerSettings",
+    "ModelSettings",
+    "QuerySettings",
+    "RunSettings",
+    "TaskSettings",
+    "TeacherSettings",
+    "WhomSettings",
+]

@@ -24,6 +24,9 @@ class RunKeywords(TypedDict, total=False):
     epsilon: float
     gap: float | Literal["estimate"]
     query_options: Mapping[str, Option]
+    select: str
+    switch_cost: float
+    select_options: Mapping[str, Option]
     encode: int
     standardise: bool
     hidden: int

@@ -76,6 +76,18 @@ class TeacherSettings:
 
 
 @record
+class WhomSettings:
+    """Whom to ask, and whom to act like."""
+
+    name: Annotated[Text, Typed("select"), PerRun] = "environment"
+    """Who of those present is asked; see `apil list`. `environment` leaves it to the teachers, as the paper does."""
+    switch_cost: Annotated[Distance, PerRun] = 0.0
+    """What it costs to ask another teacher than the one who answered last in an episode."""
+    options: Annotated[Options, Typed("select_options"), PerRun] = field(default_factory=dict, hash=False)
+    """Settings of the selector itself, by name."""
+
+
+@record
 class QuerySettings:
     """When to ask."""
 
@@ -185,6 +197,7 @@ class RunSettings:
     task: TaskSettings
     teachers: TeacherSettings
     query: QuerySettings
+    whom: WhomSettings = field(default_factory=WhomSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     learner: LearnerSettings = field(default_factory=LearnerSettings)
     seed: Annotated[Seed, PerRun] = 0
@@ -299,6 +312,7 @@ _GROUPS: dict[str, type] = {
     "task": TaskSettings,
     "teachers": TeacherSettings,
     "query": QuerySettings,
+    "whom": WhomSettings,
     "model": ModelSettings,
     "learner": LearnerSettings,
 }
@@ -324,6 +338,7 @@ LEAVES = _leaves()
 _SINCE_SCHEMA_1 = (
     *("budget", "query_options", "optimizer", "answer_budget", "asking", "encode", "standardise"),
     *("updates", "replay", "recent", "window", "capacity", "validation", "walks"),
+    *("select", "switch_cost", "select_options"),
 )
 
 

@@ -39,6 +39,7 @@ class Committee:
     weights: tuple[float, ...]
     """The probability of each member; sums to 1."""
     selection: Selection = "episode"
+    selectable: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.members:
@@ -63,11 +64,15 @@ class Committee:
             (draws.uniform(moments, episodes).unsqueeze(-1) > _bounds(self.weights)).sum(-1).expand(-1, horizon, -1)
         )
         luck = draws.uniform(horizon, episodes)
+        return CommitteeSession(self, identity.unbind(1), self.shares(identity, luck).unbind(1), luck)
+
+    def shares(self, identity: Tensor, luck: Tensor) -> Tensor:
+        """How far down the reference actions each `identity` picks with its `luck`, all of one shape."""
         share = torch.zeros_like(luck)
         for k, member in enumerate(self.members):
             if member != "first":
                 share = torch.where(identity == k, MEMBERS[member](luck), share)
-        return CommitteeSession(identity.unbind(1), share.unbind(1))
+        return share
 
     def distribution(self, reference: Reference) -> Tensor:
         """[runs, episodes, K, A]: each member's true action distribution, for comparing what was learned with it."""
@@ -92,14 +97,28 @@ def _bounds(weights: tuple[float, ...]) -> Tensor:
 
 @dataclass(frozen=True)
 class CommitteeSession:
+    committee: Committee
     identity: Sequence[Tensor]
     """At each of T steps [runs, episodes] long: who answers."""
     share: Sequence[Tensor]
     """At each of T steps [runs, episodes] float: how far down the reference actions the answer is."""
+    luck: Tensor
+    """[runs, T, episodes] float, uniform in (0, 1)."""
     batched: ClassVar[bool] = True
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         return Answer(picked(reference, self.share[t]), reference.distance, self.identity[t])
+
+    def present(self, t: int) -> Tensor:
+        """All members that have a weight."""
+        there = torch.tensor(self.committee.weights) > 0
+        return there.expand(*self.identity[t].shape, -1)
+
+    def answer_by(self, observation: Observation, reference: Reference, asked: Tensor, t: int, whom: Tensor) -> Answer:
+        identity = torch.where(whom < 0, self.identity[t], whom)
+        share = self.committee.shares(identity, self.luck[:, t])
+        there = self.present(t).gather(-1, identity.unsqueeze(-1)).squeeze(-1)
+        return Answer(picked(reference, share), reference.distance, identity, there)
 
 
 def picked(reference: Reference, share: Tensor) -> Tensor:

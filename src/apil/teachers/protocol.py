@@ -31,10 +31,22 @@ class Session(Protocol):
         """
 
 
+class SelectableSession(Session, Protocol):
+    """A session in which the one who asks may choose who answers."""
+
+    def present(self, t: int) -> Tensor:
+        """[runs, episodes, K] bool: who can be asked at step `t`."""
+
+    def answer_by(self, observation: Observation, reference: Reference, asked: Tensor, t: int, whom: Tensor) -> Answer:
+        """The answers by `whom` [runs, episodes] long; where it is below 0, by whom `answer` would be. One who is not
+        there does not answer."""
+
+
 class Teacher(Protocol):
     """One or several teachers behind one door: who answers is up to them.
 
-    A teacher may also have `costs`, what an answer of each member costs, and `weights`, the chance of each member.
+    A teacher may also have `costs`, what an answer of each member costs, `weights`, the chance of each member, and
+    `selectable = True`: its sessions are `SelectableSession`s.
     """
 
     @property
@@ -137,6 +149,11 @@ def may_miss_distances(session: Session) -> bool:
 def answers_batches(part: Any) -> bool:
     """Whether a session, or how a member answers, takes whole batches of questions in one call."""
     return bool(getattr(part, "batched", False))
+
+
+def is_selectable(teacher: Any) -> bool:
+    """Whether the one who asks may choose who answers."""
+    return bool(getattr(teacher, "selectable", False))
 
 
 def costs_of(teacher: Any) -> tuple[float, ...]:

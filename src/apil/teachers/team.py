@@ -83,6 +83,7 @@ class Team:
             if value not in get_args(known):
                 raise unknown_name(name, value, get_args(known))
         self.people = tuple(members)
+        self.selectable = True
         self.selection, self.turn, self.absence, self.substitute = selection, turn, absence, substitute
         total = sum(member.weight for member in self.people)
         if not total > 0:
@@ -110,12 +111,11 @@ class Team:
         luck, keys = draws.uniform(horizon, episodes), draws.words(horizon, episodes)
         present = self._present(draws, episodes, horizon)
         chosen = (torch.where(present, rank, torch.inf) if self.substitute else rank).argmin(-1)
-        there = present.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
         return TeamSession(
             self.members,
             self._policies,
             chosen,
-            there,
+            present,
             luck,
             keys,
             draws.time,
@@ -165,8 +165,8 @@ class TeamSession:
     policies: tuple[Policy, ...]
     identity: Tensor
     """[runs, T, episodes] long: who answers."""
-    there: Tensor
-    """[runs, T, episodes] bool: there is somebody to answer."""
+    available: Tensor
+    """[runs, T, episodes, K] bool: who is there."""
     luck: Tensor
     """[runs, T, episodes] float, uniform in (0, 1)."""
     keys: NDArray[np.uint64]
@@ -186,17 +186,29 @@ class TeamSession:
         """The final distances [runs, episodes] as people tell them, if there are any in the team."""
         return distance if self.desk is None else self.desk.final(self.iteration, distance)
 
+    def present(self, t: int) -> Tensor:
+        """[runs, episodes, K] bool: who is there."""
+        return self.available[:, t]
+
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        identity = self.identity[:, t]
+        return self._answer(observation, reference, asked, t, self.identity[:, t])
+
+    def answer_by(self, observation: Observation, reference: Reference, asked: Tensor, t: int, whom: Tensor) -> Answer:
+        return self._answer(observation, reference, asked, t, torch.where(whom < 0, self.identity[:, t], whom))
+
+    def _answer(
+        self, observation: Observation, reference: Reference, asked: Tensor, t: int, identity: Tensor
+    ) -> Answer:
+        """The answers of the members `identity` [runs, episodes], of those who are there."""
+        there = self.available[:, t].gather(-1, identity.unsqueeze(-1)).squeeze(-1)
         question = Question(observation, reference, asked, self.luck[:, t], self.keys[:, t], self.time)
         places = asked.nonzero()
         if len(places) == 1:
             run, episode = places[0].tolist()
-            there = bool(self.there[run, t, episode])
-            replies = [self._reply(int(identity[run, episode]), question)()] if there else []
+            replies = [self._reply(int(identity[run, episode]), question)()] if there[run, episode] else []
         else:
             # All are asked before anybody is waited for.
-            asks = list(self._asked(question, identity, self.there[:, t]))
+            asks = list(self._asked(question, identity, there))
             replies = [wait() for wait in asks]
         reply = joined(replies, asked)
         action = torch.zeros_like(asked, dtype=torch.long) if reply.action is None else reply.action
@@ -208,10 +220,9 @@ class TeamSession:
 
     def _asked(self, question: Question, identity: Tensor, there: Tensor) -> Iterator[Callable[[], Reply]]:
         """What waits for the replies of all members who have a question."""
-        for k in range(len(self.members)):
-            who = question.who & there & (identity == k)
-            if who.any():
-                yield self._reply(k, replace(question, who=who))
+        asked = question.who & there
+        for k in sorted(set(identity[asked].tolist())):
+            yield self._reply(k, replace(question, who=asked & (identity == k)))
 
     def _reply(self, k: int, question: Question) -> Callable[[], Reply]:
         """What waits for the reply of a member, or gets it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, cast
 
 import torch
 from annotated_types import Ge, Le
@@ -15,10 +15,12 @@ from apil.rng import Draws
 from apil.settings.record import Distance, Says, record
 from apil.teachers.committee import Committee
 from apil.teachers.protocol import (
+    SelectableSession,
     Session,
     Teacher,
     answers_batches,
     costs_of,
+    is_selectable,
     may_miss_distances,
     require_teacher,
     told_end,
@@ -60,6 +62,14 @@ class LyingSession:
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
         return self.change(self.inner.answer(observation, reference, asked, t), t)
 
+    def present(self, t: int) -> Tensor:
+        """As the teacher inside."""
+        return cast(SelectableSession, self.inner).present(t)
+
+    def answer_by(self, observation: Observation, reference: Reference, asked: Tensor, t: int, whom: Tensor) -> Answer:
+        inner = cast(SelectableSession, self.inner)
+        return self.change(inner.answer_by(observation, reference, asked, t, whom), t)
+
     def final(self, distance: Tensor) -> Tensor:
         return self.change_end(told_end(self.inner, distance))
 
@@ -77,6 +87,10 @@ class SameMembers:
     @property
     def costs(self) -> tuple[float, ...]:
         return costs_of(self.teacher)
+
+    @property
+    def selectable(self) -> bool:
+        return is_selectable(self.teacher)
 
 
 @record

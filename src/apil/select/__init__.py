@@ -1,0 +1,20 @@
+"""Whom to ask: selectors by name. A query policy decides whether to ask, a selector which teacher.
+
+Examples:
+    >>> "cheapest" in apil.select.SELECTORS.names()
+    True
+"""
+
+from __future__ import annotations
+
+from apil.registry import Registry
+
+SELECTORS = Registry("selector", "apil.selectors")
+ENVIRONMENT = "environment"
+"""The teachers choose by themselves, as in the paper."""
+for _name, _target, _summary in (
+    (ENVIRONMENT, "rules:environment", "whoever the teachers send, as in the paper (no selector)"),
+    ("cheapest", "rules:cheapest", "whose answer costs least; in turn where several cost the same"),
+    ("round-robin", "rules:round_robin", "one after the other"),
+):
+    SELECTORS.register(_name, f"apil.select.{_target}", _summary)
