@@ -138,18 +138,20 @@ _OTHER: dict[str, Any] = {
     "on_teacher_error": "skip", "answers": False, "dropout": 0.5, "average": 0.5, "sigma": 3.0,
     "asking": "review", "standardise": True, "recent": 0.5, "validation": 0.5,
     "select": "cheapest", "select_options": {"power": 1}, "switch_cost": 0.5,
+    "stop": "never",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(LEAVES))
 def test_runs_share_a_stack_only_where_a_setting_may_differ(name: str) -> None:
     """A setting that nobody thought of when stacks were written keeps runs apart."""
-    base = _settings(replay=8)
+    base = _settings(replay=8, looks=5, stop="when-flat")
     other = base.changed(**{name: _OTHER.get(name, 0.25 if name in ("threshold", "budget") else 7)})
     assert other.value(name) != base.value(name)
     may_differ = {
         "teacher", "weights", "selection", "query", "threshold", "budget", "query_options", "seed", "save_every",
         "expectation", "samples", "answer_budget", "select", "select_options", "switch_cost",
+        "stop", "patience",
     }  # fmt: skip
     assert (stack_shape(other) == stack_shape(base)) == (name in may_differ)
 

@@ -38,6 +38,10 @@ class Bar:
     def __call__(self, done: float, total: int | None = None) -> None:
         self._progress.update(self._bar, completed=done, total=total)
 
+    def line(self, text: str) -> None:
+        """Says something above the bar."""
+        self._progress.console.print(text, soft_wrap=True, highlight=False, markup=False)
+
     def heard(self, answers: int) -> None:
         """Shows the number of answers, which says that there is life in an iteration that takes long."""
         done = answers if self._of_answers else None

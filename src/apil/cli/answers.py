@@ -54,7 +54,6 @@ def _export(found: StoredAnswers, out: str) -> None:
 
 
 def _show(found: StoredAnswers, path: Path | None) -> None:
-    from apil.files import write_bytes
     from apil.runs.ending import ending
     from apil.runs.stored_summary import figure, summary
 
@@ -65,20 +64,36 @@ def _show(found: StoredAnswers, path: Path | None) -> None:
         print(f"The run: {ending(found.folder)}")
     if not len(found):
         return
+    _show_outlook(found.folder)
     made = summary(found)
     print_columns("By teacher", made.by_teacher)
     print_columns("By step of the episode", made.by_step)
     _show_agreement(found, made)
-    content = figure(found, made)
-    place = path or found.folder / "answers.png"
+    _draw(path or found.folder / "answers.png", figure(found, made), wanted=path is not None)
+
+
+def _draw(place: Path, content: bytes, *, wanted: bool) -> None:
+    """Writes a figure; one that nobody asked for may fail."""
+    from apil.files import write_bytes
+
     try:
         write_bytes(place, content)
     except ApilError as error:
-        if path is not None:
+        if wanted:
             raise
         print(f"No figure: {error} Give another place with --figure.")
         return
     wrote(place)
+
+
+def _show_outlook(folder: Path) -> None:
+    """What more answers would bring, where the run was looked at."""
+    from apil.runs.looks import figure, learning_curves
+
+    curves = learning_curves(folder)
+    if curves is not None:
+        print(f"Outlook: {curves.outlook}")
+        _draw(folder / "outlook.png", figure(curves), wanted=False)
 
 
 def _show_agreement(found: StoredAnswers, made: Summary) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apil.cli.options import command, from_record, given, run_settings, value_of
 from apil.errors import ApilError
 from apil.settings.record import spelled
 from apil.tasks.options import options_of
 from apil.terminal import counted, print_table, wrote
+
+if TYPE_CHECKING:
+    from apil.learning.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,20 @@ def options(argv: Sequence[str]) -> type:
     task = value_of(argv, "--task", Common.task)
     own = from_record(options_of(task).arguments)
     return command("Train", "Train one agent and save it in a run folder.", Common, [*run_settings(_OWN), *own])
+
+
+def _outlook_lines(line: Callable[[str], None]) -> Callable[[Trainer], None]:
+    """Says what more answers would bring, after every look."""
+    said = -1
+
+    def look(trainer: Trainer) -> None:
+        nonlocal said
+        found = trainer.outlook(0)
+        if found is not None and found.answers != said:
+            said = found.answers
+            line(f"Outlook: {found}")
+
+    return look
 
 
 def run(typed: Any, argv: Sequence[str]) -> int:
@@ -78,10 +95,12 @@ def run(typed: Any, argv: Sequence[str]) -> int:
     budget = settings.query.answer_budget is not None
     what = f"{settings.task.name}, {settings.teachers.name}, {settings.query.name}"
     with counted(what, settings.query.answer_budget or more or settings.iterations, of_answers=budget) as progress:
+        look = _outlook_lines(progress.line)
         if typed.resume:
-            outcome = resume_run(folder, iterations=more, progress=progress)
+            outcome = resume_run(folder, iterations=more, progress=progress, look=look)
         else:
-            outcome = start_run(settings, folder, progress=progress, parts=parts, answers_from=typed.answers_from)
+            earlier = typed.answers_from
+            outcome = start_run(settings, folder, progress=progress, parts=parts, answers_from=earlier, look=look)
     if outcome.stopped:
         print(f"Stopped after {outcome.iteration} of {outcome.config.iterations} iterations; nothing is lost.")
         print(f"Resume with: apil train --resume {quote(str(folder))}")

@@ -164,6 +164,11 @@ class Flight:
             self.left -= granted
             return granted
 
+    def hush(self) -> None:
+        """Puts no more questions; those that are open may still be answered."""
+        with self._counting:
+            self.left = len(self._open) if self.left is None else min(self.left, len(self._open))
+
     def release(self) -> None:
         """Gives back an answer that was reserved and will not be given."""
         with self._counting:

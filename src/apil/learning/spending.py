@@ -21,13 +21,16 @@ _LEAST = 0.001
 
 
 class Spending:
-    """The budgets of a stack of runs. A run without a budget never ends by itself."""
+    """The budgets of a stack of runs. A run without a budget that is not closed either never ends by itself."""
 
-    def __init__(self, budgets: Sequence[int | None]) -> None:
+    def __init__(self, budgets: Sequence[int | None], closing: Sequence[bool] | None = None) -> None:
+        """`closing` says which runs may be closed before their budget is spent."""
         self._budget = torch.tensor([math.inf if budget is None else budget for budget in budgets], dtype=torch.float64)
         self._limited = self._budget.isfinite()
+        if closing is not None:
+            self._limited |= torch.tensor(closing)
         self.any = bool(self._limited.any())
-        """Some run has a budget."""
+        """Some run has a budget, or may be closed."""
         self._best = torch.full_like(self._budget, math.inf)
         self._waited, self._silent, self._answers = (torch.zeros_like(self._budget) for _ in range(3))
         self.ended = torch.zeros(len(budgets), dtype=torch.bool)
@@ -38,8 +41,12 @@ class Spending:
         if not self.any:
             return None
         # A run that has ended asks nothing, though a silent rule may have left something.
-        left = torch.where(self._limited, self._budget - answers, float(2**53))
+        left = torch.where(self._limited, self._budget - answers, float(2**53)).clamp(0, 2**53)
         return torch.where(self.ended, 0, left).long()
+
+    def close(self, at: Tensor) -> None:
+        """Asks no more: the budgets are at most `at` [runs], infinite where a run stays open."""
+        self._budget = torch.minimum(self._budget, at)
 
     def look(self, answers: Tensor, losses: Tensor) -> None:
         """Takes in the answers so far and the validation losses, both [runs]; NaN where nothing is held out."""

@@ -21,6 +21,7 @@ from apil.learning.collect import collect, review
 from apil.learning.flight import Finished, Flight, merge
 from apil.learning.group import Groups, take
 from apil.learning.metrics import Meter, Row
+from apil.learning.outlook import Outlook, Watch
 from apil.learning.reception import Reception
 from apil.learning.rows import CORRECTION, RowFormat, Rows
 from apil.learning.spending import Spending
@@ -66,7 +67,9 @@ class Trainer:
         self._average = Average(self.agents, learner.average) if learner.average else None
         self.store = self._new_store(rooms) if learner.replay else None
         """The answers so far; None where each is learned from once."""
-        self._spending = Spending([config.query.answer_budget for config in configs])
+        self._watch = Watch(configs, self.agents.task.success_distance) if configs[0].looks else None
+        closing = [config.query.stop == "when-flat" for config in configs]
+        self._spending = Spending([config.query.answer_budget for config in configs], closing)
         self._all_running = [True] * len(configs)
         self._ended: dict[int, dict[str, Tensor]] = {}
         """The weights of runs that have ended, as they were then: what they remember goes on to change."""
@@ -192,11 +195,15 @@ class Trainer:
         self.iteration += 1
         if self._average is not None:
             self._average.add(self.iteration)
+        if self._watch is not None:
+            self._look(self._watch, episodes)
         complete = self.iteration % first.log_every == 0
         if not complete and self.iteration != first.iterations:
             return None
         # A row that comes before its time has no validation loss: it must follow from the sums in a checkpoint alone.
         losses = self._validate() if complete else [Row() for _ in before]
+        if complete and self._watch is not None:
+            losses = [loss | self._watch.row(run) for run, loss in enumerate(losses)]
         rows: list[Row | None] = [
             row | loss if running else None
             for row, loss, running in zip(self._meter.rows(self.iteration), losses, before, strict=True)
@@ -208,6 +215,21 @@ class Trainer:
             self._meter.restart()
         self._keep_ended()
         return rows
+
+    def _look(self, watch: Watch, episodes: Episodes) -> None:
+        """Looks at success alone where that is due; a run whose outlook has been flat for long asks no more."""
+        watch.add(episodes)
+        due = watch.due(self._meter.answers, self.running)
+        if bool(due.any()):
+            with self.averaged() as agents:
+                watch.look(agents, self.iteration, due, self._meter.answers)
+            self._spending.close(watch.closed)
+            if self._flight is not None and bool(watch.closed[0].isfinite()):
+                self._flight.hush()
+
+    def outlook(self, run: int) -> Outlook | None:
+        """What more answers would bring to a run; None before the first look, or where none are taken."""
+        return None if self._watch is None else self._watch.of_run(run)
 
     def _keep_ended(self) -> None:
         for run, running in enumerate(self.running):
@@ -333,7 +355,8 @@ class Trainer:
         """Everything that changes in training, of one run. Randomness has no state; tasks start over each iteration."""
         views = {n: v.detach().clone() for n, v in self._views(run).items()}
         walks = {"walks": torch.tensor([float(self._first_walk)])} if self.configs[0].walks else {}
-        return views | self._meter.state(run) | self._spending.state(run) | walks
+        looks = {} if self._watch is None else self._watch.state(run)
+        return views | self._meter.state(run) | self._spending.state(run) | walks | looks
 
     def _views(self, run: int) -> dict[str, Tensor]:
         averages = {} if self._average is None else self._average.of_run(run)
@@ -345,6 +368,9 @@ class Trainer:
             self._restore_run(run, own)
         self._meter.restore(saved)
         self._spending.restore(saved)
+        if self._watch is not None:
+            self._watch.restore(saved)
+            self._spending.close(self._watch.closed)
         self._ended = {}
         self._keep_ended()
         self.iteration = iteration

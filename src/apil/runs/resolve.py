@@ -13,7 +13,7 @@ from apil.runs.calibration import Calibration, threshold_of
 from apil.select import SELECTORS
 from apil.settings import RunSettings
 from apil.settings.record import described, spelled
-from apil.settings.run import ENDLESS, LEARNING, LEAVES, SHARE, leaf_of
+from apil.settings.run import ENDLESS, LEARNING, LEAVES, LOOKS, SHARE, leaf_of
 from apil.tasks import TASKS
 from apil.tasks.options import Resolved, options_of
 from apil.tasks.protocol import Task
@@ -63,10 +63,14 @@ def resolve(
     if (asking := asking_of(query)) is not None:
         open_ones["asking"] = asking
     share = open_ones.pop("budget", SHARE)
-    if settings.get("answer_budget") is not None:
+    flat = settings.get("stop") == "when-flat"
+    if flat:
+        open_ones["looks"] = LOOKS
+    spends = flat or settings.get("answer_budget") is not None
+    if spends:
         open_ones["iterations"] = ENDLESS
     if settings.get("threshold") is None and settings.get("budget") is None:
-        paced = settings.get("answer_budget") is not None and takes_budget(query)
+        paced = spends and takes_budget(query)
         open_ones |= {"budget": share} if paced else {"threshold": threshold_of(calibration, name, query)}
     run = RunSettings.of(name, teacher, query, **{**open_ones, **settings})
     require_threshold(name, query, run.query.threshold, run.query.budget)

@@ -19,6 +19,8 @@ class RunKeywords(TypedDict, total=False):
     threshold: float | None
     budget: float | None
     answer_budget: int | None
+    stop: Literal["never", "when-flat"]
+    patience: int | None
     asking: Literal["live", "review"]
     sigma: float
     epsilon: float
@@ -51,5 +53,6 @@ class RunKeywords(TypedDict, total=False):
     iterations: int
     log_every: int
     save_every: int
+    looks: int
     walks: int
     answers: bool

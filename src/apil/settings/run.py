@@ -100,6 +100,12 @@ class QuerySettings:
     answer_budget: Annotated[Count | None, PerRun] = None
     """How many answers may be had in all. When they are spent, learning goes on until the loss on answers that are held
     out no longer improves, and the run ends."""
+    stop: Annotated[Literal["never", "when-flat"], PerRun] = "never"
+    """When to stop asking before the budget is spent: `when-flat` stops once as many answers again would bring less
+    than two points of success alone, as far as looks at it tell. Learning goes on as after a budget that is spent."""
+    patience: Annotated[Count | None, PerRun] = None
+    """Answers for which the outlook must have been flat before `when-flat` stops; none if not given: it takes two looks
+    in a row to call it flat."""
     asking: Literal["live", "review"] = "live"
     """A live question is put while the agent waits, and the answer is executed. A review walks the episode alone to its
     end and then asks about states of it; nothing is executed."""
@@ -120,6 +126,12 @@ class QuerySettings:
             raise ApilError("A query policy has a threshold or a budget, not both: leave one out.")
         if self.answer_budget is not None and self.name == "never":
             raise ApilError("answer-budget does not go with the query policy 'never', which asks nobody: leave it out.")
+        if self.stop == "when-flat" and self.name == "never":
+            raise ApilError("stop when-flat does not go with the query policy 'never', which asks nobody.")
+        if self.patience is not None and self.stop != "when-flat":
+            raise ApilError(
+                f"patience is {self.patience} and nothing stops early: give stop when-flat, or leave it out."
+            )
 
 
 @record
@@ -208,11 +220,20 @@ class RunSettings:
     """Iterations between two rows of metrics."""
     save_every: Annotated[Count, PerRun] = 200
     """Iterations between two checkpoints."""
+    looks: Annotated[int, Ge(0), Le(100_000), Says("give a whole number from 0 to 100,000")] = 0
+    """Episodes of a look at success alone, which asks nobody and changes nothing; looks are taken at 10, 14, 20, 28, 40
+    answers and so on. They say what more answers would bring. 0 takes none; `when-flat` takes 50 unless given."""
     walks: Annotated[int, Ge(0), Le(1000), Says("give a whole number from 0 to 1,000")] = 0
     """Episodes that are in flight at once, each waiting for its own answer while the others and learning go on; for
     teachers that take their time. 0 steps a batch together and waits for all of its answers."""
     answers: bool = True
     """Write every question and answer to answers.jsonl; a resumed run never asks them again."""
+
+    def __post_init__(self) -> None:
+        if self.query.stop == "when-flat" and not self.looks:
+            raise ApilError(
+                "stop when-flat goes by looks at success alone, and looks is 0: give looks, for example 50."
+            )
 
     @staticmethod
     def of(task: str, teacher: str, query: str, **settings: Any) -> RunSettings:
@@ -292,6 +313,8 @@ SHARE = 0.025
 """The share of steps to ask on where a budget of answers is given and nothing that says how fast to spend it."""
 ENDLESS = 1_000_000
 """Iterations of a run that ends when its budget of answers is spent and learned."""
+LOOKS = 50
+"""Episodes of a look where a run is to stop by them and nothing says how many."""
 
 
 @dataclass(frozen=True)
@@ -339,6 +362,7 @@ _SINCE_SCHEMA_1 = (
     *("budget", "query_options", "optimizer", "answer_budget", "asking", "encode", "standardise"),
     *("updates", "replay", "recent", "window", "capacity", "validation", "walks"),
     *("select", "switch_cost", "select_options"),
+    *("stop", "patience", "looks"),
 )
 
 
