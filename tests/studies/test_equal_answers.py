@@ -127,7 +127,7 @@ def test_the_report_begins_with_success_alone_for_answers(out: Path) -> None:
     table = (out / "one" / "table_answers.md").read_text()
     assert "| rule | 5 answers | 30 answers |" in table
     assert "minus that of random with as many answers" in table
-    assert "| apil | " in table
+    assert "| APIL | " in table
     assert read_study(out / "one").points == [5, 30]
 
 

@@ -11,6 +11,7 @@ from made_up_study import HEADER, write_study
 from apil.errors import ApilError
 from apil.studies.records import QUERIES, TEACHERS, read_study
 from apil.studies.tables import all_tables, queries_table, teachers_table, uncertainty_table
+from apil.studies.text import spelled
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def test_uncertainty_stands_beside_expectation_and_paper_for_every_trainer(study
     assert "| expectation | 0.000 | 0.727 | 0.727 | 0.000 |" in text
     assert "| paper | 0.04 | 0.72 | 0.72 | 0.05 |" in text
     assert "| paper | 0.00 | 0.00 | 0.00 | 0.56 |" in text
-    assert all(text.count(f"| {query} |") == 2 for query in QUERIES)
+    assert all(text.count(f"| {spelled(query)} |") == 2 for query in QUERIES)
     for said in ("exact", "5 seeds", "1,000 training iterations", "bits", "last tenth of training"):
         assert said in text
 
@@ -49,7 +50,7 @@ def test_a_task_outside_the_paper_has_no_row_for_it(tmp_path: Path) -> None:
 
 def test_questions_are_listed_for_each_teacher_and_policy(study_folder: Path) -> None:
     table = queries_table(read_study(study_folder))
-    assert [block.heading for block in table.blocks] == [f"Teacher {teacher}" for teacher in TEACHERS]
+    assert [block.heading for block in table.blocks] == [f"Teacher {spelled(teacher)}" for teacher in TEACHERS]
     first = table.blocks[0]
     assert [row[0] for row in first.rows] == list(QUERIES)
     dagger = dict(zip(first.header, first.rows[1], strict=True))
@@ -58,13 +59,13 @@ def test_questions_are_listed_for_each_teacher_and_policy(study_folder: Path) ->
     assert "success with help" not in first.header, "a figure that no cell has gets no column"
 
 
-def test_teachers_are_told_to_be_the_same_or_not(study_folder: Path) -> None:
+def test_a_committee_is_said_to_be_one_teacher_or_several(study_folder: Path) -> None:
     table = teachers_table(read_study(study_folder))
     blocks = {block.heading.split()[1].rstrip(":"): block for block in table.blocks}
-    assert "in truth they differ" in blocks["twodifdetm"].heading
-    assert "in truth they are the same" in blocks["tworand"].heading
-    assert blocks["twodifdetm"].rows[0][1] == "0.600 [0.600, 0.600]"
-    assert blocks["detm"].rows[0][1] == "–"
+    assert "their true policies differ" in blocks["TwoDifDetm"].heading
+    assert "their true policies are the same" in blocks["TwoRand"].heading
+    assert blocks["TwoDifDetm"].rows[0][1] == "0.600 [0.600, 0.600]"
+    assert blocks["Detm"].rows[0][1] == "–"
 
 
 def test_a_study_without_teacher_records_has_the_other_tables(tmp_path: Path) -> None:

@@ -11,9 +11,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from apil.r2r.paper import printed_results
-from apil.studies.figures import QUERY_STYLES, Plate, legend, panel_each, styled, success_curve, success_marker
+from apil.studies.charts import Chart, success_for_answers
+from apil.studies.figures import (
+    QUERY_STYLES,
+    Plate,
+    legend,
+    looks_of,
+    no_chart,
+    panel_each,
+    styled,
+    success_curve,
+    success_marker,
+)
 from apil.studies.records import StudyRecords
-from apil.studies.text import texts
+from apil.studies.text import spelled, texts
 
 _SPLIT_STYLES: Any = ({"color": "#0072b2", "fmt": "o"}, {"color": "#e69f00", "fmt": "s"})
 
@@ -92,7 +103,9 @@ def draw_splits(study: StudyRecords) -> Figure | None:
         if paper:
             dash: dict[str, Any] = {"color": "black", "markersize": 16, "markeredgewidth": 1.8}
             panel.plot(list(paper), list(paper.values()), "_", label="paper, test", **dash)
-        panel.set_xticks(range(len(study.queries)), study.queries, rotation=30, ha="right", rotation_mode="anchor")
+        panel.set_xticks(
+            range(len(study.queries)), [*map(spelled, study.queries)], rotation=30, ha="right", rotation_mode="anchor"
+        )
         panel.tick_params(labelbottom=True)
         panel.set_xlim(-0.6, len(study.queries) - 0.4)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -101,9 +114,17 @@ def draw_splits(study: StudyRecords) -> Figure | None:
     return figure
 
 
+def _chart_success_answers(study: StudyRecords) -> Chart:
+    return success_for_answers(study, looks_of(study), "linear")
+
+
 _DRAWN = (draw_splits, draw_success_answers, draw_looks, draw_training_success)
+_CHARTS = {draw_success_answers: _chart_success_answers}
 _TEXTS = texts("figures.toml", "apil.r2r")["plates"].items()
-_PLATES = [Plate(name, **text, draw=draw) for (name, text), draw in zip(_TEXTS, _DRAWN, strict=True)]
+_PLATES = [
+    Plate(name, **text, draw=draw, chart=_CHARTS.get(draw, no_chart))
+    for (name, text), draw in zip(_TEXTS, _DRAWN, strict=True)
+]
 
 
 def r2r_plates(general: Sequence[Plate]) -> list[Plate]:

@@ -11,7 +11,7 @@ from apil.r2r.paper import printed_results
 from apil.studies.records import CellResult, Look, RunResult, StudyRecords
 from apil.studies.statistics import Estimate, student_half_width
 from apil.studies.tables import NOTHING, Table, TableBlock, explained, seeds_of, setting, shown
-from apil.studies.text import texts
+from apil.studies.text import spelled, texts
 
 _TEXTS = texts("tables.toml", "apil.r2r")
 
@@ -107,7 +107,7 @@ def navigation_table(study: StudyRecords) -> Table:
             if cell.splits:
                 entries = (percent(cell, cell.measure(split, name), digits, by) for name, _, digits, by in columns)
                 rows.append((cell.query, str(cell.seeds), *entries))
-        blocks.append(TableBlock(f"{split}, teacher {teacher}", header, tuple(rows)))
+        blocks.append(TableBlock(f"{split}, teacher {spelled(teacher)}", header, tuple(rows)))
     return explained("table_navigation", setting(study), blocks, said=_TEXTS, study=study)
 
 

@@ -6,7 +6,6 @@ what a user with that budget gets.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +17,12 @@ from apil.files import write_bytes, write_json, write_text
 from apil.studies.figures import ANSWER_PLATES, render
 from apil.studies.files import StudyFile
 from apil.studies.findings import at_equal_answers
+from apil.studies.headline import headline
 from apil.studies.interactions import gates_of
 from apil.studies.pages import page
 from apil.studies.plan import Cell
 from apil.studies.records import cells_of, of_cells_alone
-from apil.studies.report import build_report
+from apil.studies.report import build_report, shown_figures
 from apil.studies.statistics import mean_over_strata, to_json
 from apil.studies.summary import Result, write_records
 from apil.studies.tables import answers_table
@@ -130,10 +130,14 @@ def write_pooled(study: StudyFile, measured: Sequence[Measured], out: Path, name
     for plate, formats in drawn:
         for ending, data in formats.items():
             write_bytes(out / f"{plate.name}.{ending}", data)
-    figures = [(plate, b64encode(formats["svg"]).decode()) for plate, formats in drawn if formats]
-    title = f"The study {name}"
-    findings = at_equal_answers(records)
-    write_text(
-        out / "report.html",
-        page("comparison", title=title, tasks=tasks, table=table, figures=figures, findings=findings),
-    )
+    shown = shown_figures(records, drawn)
+    values = {
+        "title": f"The study {name}",
+        "tasks": tasks,
+        "table": table,
+        "headline": headline(records, [each.name for each in shown]),
+        "leading": shown[0] if shown else None,
+        "figures": shown[1:],
+        "findings": at_equal_answers(records),
+    }
+    write_text(out / "report.html", page("comparison", **values))

@@ -18,9 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogFormatter
 from matplotlib.transforms import blended_transform_factory
 
+from apil.studies.charts import Chart, Look, at_points, query_rates, success_for_answers
 from apil.studies.records import CellResult, Curves, StudyRecords, TeacherModel, in_order
 from apil.studies.statistics import Estimate, Floats, bands, mean_curve, principal_plane
-from apil.studies.text import texts
+from apil.studies.text import spelled, texts
 
 WIDTH = 6.6
 """Inches. Narrow on purpose: letters stay readable when a telephone shows the whole width."""
@@ -59,6 +60,10 @@ def styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
     return _style(_OTHER_COLOURS[place], [*_DASHES][turn % len(_DASHES)], width=1.2)
 
 
+def no_chart(study: StudyRecords) -> None:
+    """Of a figure that is a picture alone."""
+
+
 @dataclass(frozen=True)
 class Plate:
     """One figure: what it shows, how to read it, and how to draw it."""
@@ -69,6 +74,10 @@ class Plate:
     caption: str
     draw: Callable[[StudyRecords], Figure | None]
     """None when the study lacks the records."""
+    note: str = ""
+    """More on how to read it; the caption is one sentence."""
+    chart: Callable[[StudyRecords], Chart | None] = no_chart
+    """The same for a browser, where pointing at it helps."""
 
 
 def render(plate: Plate, study: StudyRecords) -> dict[str, bytes]:
@@ -120,7 +129,7 @@ def panel_each(names: Sequence[str], height: float, x: str, y: str, below: float
     for panel in panels[len(names) :]:
         panel.set_visible(False)
     for panel, name in zip(panels, names, strict=False):
-        panel.set_title(f"teacher {name}")
+        panel.set_title(f"teacher {spelled(name)}")
     for panel in panels[len(names) - columns : len(names)]:
         panel.tick_params(labelbottom=True)
         panel.set_xlabel(x)
@@ -160,7 +169,9 @@ def legend(figure: Figure, columns: int, space: float = 0.06) -> None:
     left, height = _LEFT + _numbers_width(figure), figure.get_size_inches()[1] + lines
     figure.set_size_inches(WIDTH, height)
     figure.subplots_adjust(left / WIDTH, (_BOTTOM + lines) / height, 1 - _RIGHT / WIDTH, 1 - _TOP / height)
-    figure.legend(handles, names, loc="lower center", ncols=columns, handlelength=2.8, borderaxespad=0.2)
+    figure.legend(
+        handles, [*map(spelled, names)], loc="lower center", ncols=columns, handlelength=2.8, borderaxespad=0.2
+    )
 
 
 def _numbers_width(figure: Figure) -> float:
@@ -190,7 +201,7 @@ def draw_uncertainty(study: StudyRecords) -> Figure | None:
                 _line(panel, *curves.over_training(quantity), teacher, style)
         _mark_expectations(axes[row], study, teachers, quantity)
     for panel, trainer in zip(axes[0], trainers, strict=True):
-        panel.set_title(f"trained by {trainer}")
+        panel.set_title(f"trained by {spelled(trainer)}")
     for panel in axes[-1]:
         panel.set_xlabel("training iteration")
     legend(figure, 4)
@@ -215,7 +226,7 @@ def _mark_expectations(panels: Sequence[Axes], study: StudyRecords, teachers: Se
             place = panel.get_yaxis_transform()
             panel.plot([1.0 + 0.035 * beside], [values[name]], transform=place, clip_on=False, **look)
         if far:
-            text = ", ".join(f"{name} {value:.2f}" for name, value in far.items())
+            text = ", ".join(f"{spelled(name)} {value:.2f}" for name, value in far.items())
             panel.annotate(f"perfect copy: {text}", (0.03, 0.9), xycoords="axes fraction", fontsize=7, color="#444444")
 
 
@@ -393,7 +404,7 @@ def draw_personas(study: StudyRecords) -> Figure | None:
             _scatter_personas(panel, mine)
             known = [run.persona_js for run, _ in mine if np.isfinite(run.persona_js)]
             apart = f": act {np.mean(known):.2f} bits apart" if known else ""
-            panel.set_title(f"{teacher} by {trainer}{apart}")
+            panel.set_title(f"{spelled(teacher)} by {spelled(trainer)}{apart}")
             panel.set_xlabel(f"first axis ({shares[0]:.0%} of the variance)")
         row[0].set_ylabel(f"second axis ({shares[1]:.0%})")
     legend(figure, 4)
@@ -427,23 +438,54 @@ def draw_query_objective(study: StudyRecords) -> Figure | None:
     return figure
 
 
-def _plate(draw: Callable[[StudyRecords], Figure | None]) -> Plate:
+def looks_of(study: StudyRecords) -> dict[str, Look]:
+    """How each rule is drawn in charts: as in the pictures."""
+    found = {}
+    for query in study.queries:
+        cell = study.cell(study.teachers[0], query)
+        style = _rule_style(study, cell) if cell.at else styled(query, QUERY_STYLES, study.queries)
+        found[query] = Look(style["color"], style["linestyle"] != "-", cell.asking == "review")
+    return found
+
+
+def _chart_answers(study: StudyRecords) -> Chart | None:
+    return at_points(study, looks_of(study), "success_alone")
+
+
+def _chart_answers_greedy(study: StudyRecords) -> Chart | None:
+    return at_points(study, looks_of(study), "success_greedy")
+
+
+def _chart_success_answers(study: StudyRecords) -> Chart | None:
+    return success_for_answers(study, looks_of(study), "symlog")
+
+
+def _chart_query_rate(study: StudyRecords) -> Chart | None:
+    return query_rates(study, looks_of(study))
+
+
+def _plate(draw: Callable[[StudyRecords], Figure | None], **more: Any) -> Plate:
     name = draw.__name__.replace("draw", "figure")
-    return Plate(name, **_TEXTS[name], draw=draw)
+    return Plate(name, **_TEXTS[name], draw=draw, **more)
 
 
 PLATES = (
-    _plate(draw_success_answers),
+    _plate(draw_success_answers, chart=_chart_success_answers),
     _plate(draw_uncertainty),
-    _plate(draw_query_rate),
+    _plate(draw_query_rate, chart=_chart_query_rate),
     _plate(draw_model_samples),
     _plate(draw_personas),
     _plate(draw_query_objective),
 )
 """All figures, in the order of the report."""
-ANSWER_PLATES = (_plate(draw_answers), _plate(draw_answers_greedy))
+ANSWER_PLATES = (
+    _plate(draw_answers, chart=_chart_answers),
+    _plate(draw_answers_greedy, chart=_chart_answers_greedy),
+)
 """Figures of a study that compares rules at equal numbers of answers, before all others."""
 OVER_TRAINING = frozenset(f"figure_{name}" for name in ("uncertainty", "query_rate", "query_objective"))
 """Figures that such a study does not have: its runs ask until their answers are spent, and end apart."""
-LEADING = frozenset(plate.name for plate in (*ANSWER_PLATES, PLATES[0]))
-"""Figures that a report begins with."""
+LEADING = (ANSWER_PLATES[0].name, PLATES[0].name)
+"""A report begins with the first of these figures that it has."""
+RATES = "figure_query_rate"
+"""Leads where every agent succeeds and rules differ by their questions alone."""

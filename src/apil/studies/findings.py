@@ -8,6 +8,7 @@ from apil.studies.extras import NO_EXTRAS, Extras
 from apil.studies.records import CellResult, StudyRecords, in_order
 from apil.studies.statistics import UNKNOWN, Estimate, estimate
 from apil.studies.tables import members_truth, shown
+from apil.studies.text import spelled
 
 _NO_RULE = ("bc", "dagger", "random", "never")
 """Policies whose questions do not depend on what was learned."""
@@ -28,7 +29,7 @@ def at_equal_answers(study: StudyRecords) -> list[str]:
         at = {(cell.query, entry.answers): entry.difference for cell in cells for entry in cell.at}
         more, less = (
             [
-                f"{query} (with {', '.join(map(str, points))})"
+                f"{spelled(query)} (with {', '.join(f'{point:,}' for point in points)})"
                 for query in study.queries
                 if (points := [p for p in study.points if sign * _nearer(at.get((query, p), UNKNOWN), sign) > 0])
             ]
@@ -37,11 +38,12 @@ def at_equal_answers(study: StudyRecords) -> list[str]:
         if not any(figure.known for figure in at.values()):
             continue
         found = "; ".join(
-            f"{word} success alone than {study.baseline} with as many answers: {', '.join(named)}"
-            for word, named in (("more", more), ("less", less))
+            f"{word} success alone than {spelled(study.baseline)} with as many answers: {', '.join(named)}"
+            for word, named in (("higher", more), ("lower", less))
             if named
         )
-        sentences.append(f"{teacher}: {found or f'no rule is told apart from {study.baseline} with as many answers'}.")
+        none = f"no rule differs from {spelled(study.baseline)} with as many answers (every interval includes 0)"
+        sentences.append(f"{spelled(teacher)}: {found or none}.")
     return sentences
 
 
@@ -51,11 +53,11 @@ def _nearer(figure: Estimate, sign: int) -> float:
 
 
 def _general(study: StudyRecords) -> list[str]:
-    sentences = [_all_succeed(study)]
+    sentences = [all_succeed(study)]
     for teacher in study.teachers:
         cells = [study.cell(teacher, query) for query in study.queries]
         sentences += [_asks_least(teacher, cells), _cheapest_of_best(teacher, cells), _saved(study, teacher)]
-    return sentences + [_misled(study, query) for query in study.queries if query not in _NO_RULE]
+    return sentences + [_misled(study, query, teachers) for query, teachers in misled_rules(study).items()]
 
 
 def _known(cells: Iterable[CellResult], figure: str) -> list[CellResult]:
@@ -63,14 +65,15 @@ def _known(cells: Iterable[CellResult], figure: str) -> list[CellResult]:
     return [c for c in cells if c.query != "never" and c.figure(figure).known and c.figure("answers").mean != 0]
 
 
-def _all_succeed(study: StudyRecords) -> str:
+def all_succeed(study: StudyRecords) -> str:
+    """That success tells nothing here, as a sentence; empty where it does."""
     alone = [cell.figure("success_alone") for cell in study.cells]
     if not alone or not all(figure.low >= 1.0 for figure in alone):
         return ""
     silent = ", also one that never asked," if "never" in study.queries else ""
     return (
-        f"Every agent{silent} reaches the goal alone in every evaluation episode: on this task success does "
-        "not separate the query policies, only the number of questions does."
+        f"Every agent{silent} reaches the goal alone in every evaluation episode: on this task query policies differ "
+        "by the number of questions alone."
     )
 
 
@@ -79,10 +82,10 @@ def _asks_least(teacher: str, cells: Sequence[CellResult]) -> str:
     if len(asking) < 2:
         return ""
     least, rate = asking[0], asking[0].figure("query_rate")
-    equals = [cell.query for cell in asking[1:] if cell.figure("query_rate").overlaps(rate)]
-    tie = f" Not to be told apart from it: {', '.join(equals)}." if equals else ""
+    equals = [spelled(cell.query) for cell in asking[1:] if cell.figure("query_rate").overlaps(rate)]
+    tie = f" The intervals of {', '.join(equals)} overlap with it." if equals else ""
     return (
-        f"{teacher}: at the end of training {least.query} asks least, at {shown(rate)} of the steps "
+        f"{spelled(teacher)}: at the end of training {spelled(least.query)} asks least, at {shown(rate)} of the steps "
         f"(success alone {shown(least.figure('success_alone'))}).{tie}"
     )
 
@@ -96,11 +99,13 @@ def _cheapest_of_best(teacher: str, cells: Sequence[CellResult]) -> str:
     equals = [cell for cell in able if cell.figure("success_alone").overlaps(success)]
     cheapest = min(equals, key=lambda cell: cell.figure("answers").mean)
     answers = shown(best.figure("answers"), 0)
-    start = f"{teacher}: the best success alone is {shown(success)} ({best.query}, {answers} answers)."
+    start = (
+        f"{spelled(teacher)}: the best success alone is {shown(success)} ({spelled(best.query)}, {answers} answers)."
+    )
     if cheapest is best:
-        return f"{start} No policy with as good a success used fewer answers."
+        return f"{start} No policy with an overlapping interval used fewer answers."
     return (
-        f"{start} Of those not to be told apart from it, {cheapest.query} used the fewest answers: "
+        f"{start} Of the policies whose intervals overlap with it, {spelled(cheapest.query)} used the fewest answers: "
         f"{shown(cheapest.figure('answers'), 0)}, success alone {shown(cheapest.figure('success_alone'))}."
     )
 
@@ -112,19 +117,27 @@ def _saved(study: StudyRecords, teacher: str) -> str:
         return ""
     share = ours.figure("answers").mean / every.figure("answers").mean
     return (
-        f"{teacher}: apil used {share:.1%} of the answers of dagger; success alone "
+        f"{spelled(teacher)}: APIL used {100 * share:.1f} % of DAgger's answers; success alone "
         f"{shown(ours.figure('success_alone'))} against {shown(every.figure('success_alone'))}."
     )
 
 
-def _misled(study: StudyRecords, query: str) -> str:
-    """Under which teachers a rule ends up asking more than under the single, consistent one."""
-    base = study.cell("detm", query).figure("query_rate")
-    if not base.known:
-        return ""
-    rates = [(teacher, study.cell(teacher, query).figure("query_rate")) for teacher in study.teachers]
-    more = ", ".join(f"{teacher} ({shown(rate)})" for teacher, rate in rates if rate.low > base.high)
-    return f"{query} ends up asking more than under detm ({shown(base)}) when taught by {more}." if more else ""
+def misled_rules(study: StudyRecords) -> dict[str, list[str]]:
+    """The rules that end up asking more under some teachers than under the single, consistent one, and those."""
+    found = {}
+    for query in study.queries:
+        base = study.cell("detm", query).figure("query_rate")
+        rates = {teacher: study.cell(teacher, query).figure("query_rate") for teacher in study.teachers}
+        more = [teacher for teacher, rate in rates.items() if base.known and rate.low > base.high]
+        if more and query not in _NO_RULE:
+            found[query] = more
+    return found
+
+
+def _misled(study: StudyRecords, query: str, teachers: Sequence[str]) -> str:
+    base, *rates = (study.cell(teacher, query).figure("query_rate") for teacher in ("detm", *teachers))
+    more = ", ".join(f"{spelled(teacher)} ({shown(rate)})" for teacher, rate in zip(teachers, rates, strict=True))
+    return f"{spelled(query)} ends up asking more than under Detm ({shown(base)}) when taught by {more}."
 
 
 def _members_apart(study: StudyRecords, teacher: str) -> str:
@@ -138,6 +151,8 @@ def _members_apart(study: StudyRecords, teacher: str) -> str:
     if not known:
         return ""
     (low, lowest), (high, highest) = known[0], known[-1]
-    span = f"{high:.3f} bits" if low == high else f"{low:.3f} ({lowest}) to {high:.3f} bits ({highest})"
-    apart = f"{span} apart (0: the same, 1: nothing shared){members_truth(study, teacher)}"
-    return f"{teacher}: the behaviours learned for its members are {apart}."
+    span = (
+        f"{high:.3f} bits" if low == high else f"{low:.3f} ({spelled(lowest)}) to {high:.3f} bits ({spelled(highest)})"
+    )
+    apart = f"{span} apart (0: the same, 1: nothing in common){members_truth(study, teacher)}"
+    return f"{spelled(teacher)}: the behaviours learned for its members are {apart}."

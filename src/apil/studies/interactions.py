@@ -15,13 +15,17 @@ import numpy as np
 from apil.files import read_rows, write_json, write_text
 from apil.learning.build import committee_of
 from apil.studies import statistics
+from apil.studies.figures import PLATES
 from apil.studies.files import StudyFile
-from apil.studies.pages import page
+from apil.studies.headline import Headline
+from apil.studies.pages import Shown, page
 from apil.studies.plan import Cell
+from apil.studies.records import read_study
 from apil.studies.report import build_report
 from apil.studies.statistics import Floats, from_json, interval, to_json
 from apil.studies.summary import Result, write_records
 from apil.studies.tables import NOTHING, Table, TableBlock, explained, shown
+from apil.studies.text import spelled
 
 _COMPARED = ("success_alone", "area")
 
@@ -102,7 +106,13 @@ def _figures(study: StudyFile, ours: Sequence[Spent], against: Sequence[Spent], 
         "cost": {name: interval([run.cost[name] for run in ours]) for name in members},
         "total_cost": interval([cost for cost in costs if cost is not None]) if members else None,
         "runs": [
-            {"seed": run.seed, "area": area if np.isfinite(area) else None, "success_alone": own, "cost": cost}
+            {
+                "seed": run.seed,
+                "area": area if np.isfinite(area) else None,
+                "success_alone": own,
+                "answers": int(run.interactions[-1]),
+                "cost": cost,
+            }
             for run, area, own, cost in zip(ours, areas, alone, costs, strict=True)
         ],
     }
@@ -120,7 +130,55 @@ def write_comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]
     table = _comparison_table(study, found, list(of_tasks))
     write_json(out / "comparison.json", found)
     write_text(out / f"{table.name}.md", table.markdown())
-    write_text(out / "report.html", page("comparison", title=f"The study {name}", tasks=list(of_tasks), table=table))
+    pictures = [figure for task in of_tasks if (figure := _of_task(out / task, task))]
+    values = {
+        "title": f"The study {name}",
+        "tasks": list(of_tasks),
+        "table": table,
+        "headline": _headline(study, found),
+        "leading": pictures[0] if pictures else None,
+        "figures": pictures[1:],
+        "findings": [],
+    }
+    write_text(out / "report.html", page("comparison", **values))
+
+
+def _of_task(folder: Path, task: str) -> Shown | None:
+    """The first figure of the report of a task."""
+    plate, drawn = PLATES[0], folder / f"{PLATES[0].name}.svg"
+    if not drawn.is_file():
+        return None
+    chart = plate.chart(read_study(folder))
+    title = f"{plate.title} ({task})"
+    return Shown(f"{plate.name}_{task}", title, plate.caption, drawn.read_bytes(), chart=chart.data if chart else None)
+
+
+def _headline(study: StudyFile, found: Mapping[str, Any]) -> Headline:
+    rows, better = [], []
+    for rule in found["rules"]:
+        alone, answers = from_json(rule["iqm"]["success_alone"]), from_json(rule["answers"])
+        chance = from_json(rule["improvement"]["success_alone"])
+        own = rule["query"] == study.baseline
+        cells = (
+            (f"{alone.mean:.3f}", f"[{alone.low:.3f}, {alone.high:.3f}]"),
+            (f"{answers.mean:,.0f}" if answers.known else NOTHING, ""),
+            (NOTHING if own else f"{chance.mean:.2f}", ""),
+        )
+        rows.append((spelled(rule["query"]), cells))
+        if not own and chance.low > 0.5:
+            better.append(spelled(rule["query"]))
+    best = max(found["rules"], key=lambda rule: from_json(rule["iqm"]["success_alone"]).mean)
+    base, strata = spelled(study.baseline), len(found["strata"])
+    where = f"over {strata} combinations of a task and a teacher" if strata > 1 else "with its one task and teacher"
+    reached = 100 * from_json(best["iqm"]["success_alone"]).mean
+    named = ", ".join(better) or "no rule"
+    sentences = (
+        f"{spelled(best['query'])} has the highest success alone, {reached:.1f} % of the episodes, {where}.",
+        f"Runs more likely than not to do better than {base}, by their 95 % interval: {named}.",
+        f"{study.seeds} seeds of each; success alone is an interquartile mean, answers are means over all runs.",
+    )
+    header = ("rule", "success alone", "answers", f"better than {base}")
+    return Headline("", sentences, "All rules over all tasks and teachers", header, tuple(rows))
 
 
 def _comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -128,24 +186,34 @@ def _comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]) -> 
 
     def values(query: str, figure: str) -> list[list[float]]:
         entries = (entry for found in of_tasks.values() for entry in found["entries"] if entry["query"] == query)
-        return [[run[figure] for run in entry["runs"]] for entry in entries]
+        return [[run.get(figure, np.nan) for run in entry["runs"]] for entry in entries]
 
     rules = []
     for query in (rule.label for rule in study.rules):
         pairs = {figure: (values(query, figure), values(study.baseline, figure)) for figure in _COMPARED}
         middle = {figure: to_json(statistics.stratified_estimate(ours)) for figure, (ours, _) in pairs.items()}
         better = {figure: to_json(statistics.improvement(*pair)) for figure, pair in pairs.items()}
-        rules.append({"query": query, "iqm": middle, "improvement": better})
+        answers = [each for own in values(query, "answers") for each in own]
+        rules.append({"query": query, "iqm": middle, "improvement": better, "answers": interval(answers)})
     strata = [[task, teacher] for task in of_tasks for teacher in study.teachers]
     return {"baseline": study.baseline, "strata": strata, "rules": rules}
 
 
 def _comparison_table(study: StudyFile, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
-    header = ("rule", "success alone", "area under success", f"better than {study.baseline}: success alone", "area")
+    baseline = spelled(study.baseline)
+    header = (
+        "rule",
+        "success alone",
+        "answers",
+        "area under success",
+        f"better than {baseline}: success alone",
+        "area",
+    )
     rows = []
     for rule in found["rules"]:
-        figures = [shown(from_json(rule["iqm"][figure])) for figure in _COMPARED]
+        alone, area = (shown(from_json(rule["iqm"][figure])) for figure in _COMPARED)
+        figures = [alone, shown(from_json(rule["answers"]), 0), area]
         better = [shown(from_json(rule["improvement"][figure]), 2) for figure in _COMPARED]
         rows.append((rule["query"], *figures, *(better if rule["query"] != study.baseline else [NOTHING] * 2)))
     first = f"Tasks: {', '.join(tasks)}. Teachers: {', '.join(study.teachers)}. {study.seeds} seeds of each."
-    return explained("table_comparison", first, [TableBlock("Rules", header, tuple(rows))], study=study)
+    return explained("table_comparison", first, [TableBlock("Rules", header, tuple(rows))], baseline=baseline)

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from dataclasses import dataclass
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from apil.studies.text import printable
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure on a page."""
+
+    name: str
+    title: str
+    caption: str
+    picture: bytes
+    """SVG."""
+    note: str = ""
+    chart: dict[str, Any] | None = None
+    """Data that the page draws in the place of the picture."""
+
+    @property
+    def svg(self) -> str:
+        return b64encode(self.picture).decode()
 
 
 def _shown(value: Any) -> Any:

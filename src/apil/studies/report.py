@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from apil.files import remove, write_bytes
 from apil.studies.extras import Extras, extras_of
-from apil.studies.figures import ANSWER_PLATES, LEADING, OVER_TRAINING, PLATES, Plate, render
+from apil.studies.figures import ANSWER_PLATES, OVER_TRAINING, PLATES, Plate, render
 from apil.studies.findings import findings
-from apil.studies.pages import page
+from apil.studies.headline import headline
+from apil.studies.pages import Shown, page
 from apil.studies.paper import READINGS
 from apil.studies.records import StudyRecords, in_order, read_study
 from apil.studies.tables import Table, all_tables, compared_note, comparison_block, setting
+from apil.studies.text import spelled
 from apil.studies.workers import worker_pool
 
 _EARLIER = "figure_interactions"
@@ -61,12 +62,16 @@ def _page(folder: Path, study: StudyRecords, extras: Extras, tables: Sequence[Ta
     out = folder.name if folder.is_absolute() else folder.as_posix()
     made_by = f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
     compared, distance = comparison_block(study)
-    shown = [(plate, b64encode(formats["svg"]).decode()) for plate, formats in figures if formats]
+    shown = shown_figures(study, figures)
+    first = headline(study, [each.name for each in shown])
+    leading = next((each for each in shown if each.name == first.figure), shown[0] if shown else None)
     found = sorted(folder.glob(extras.examples.files)) if extras.examples else []
     pictures = [path for path in found if not path.is_symlink()]
     return page(
         "report",
         title=f"Learning from several teachers: the {study.label} study",
+        headline=first,
+        leading=leading,
         study=study,
         setting=setting(study),
         command=study.command or made_by,
@@ -76,13 +81,23 @@ def _page(folder: Path, study: StudyRecords, extras: Extras, tables: Sequence[Ta
         compared_note=compared_note(study),
         nearest=_nearest(study, distance),
         tables=tables,
-        leading=[entry for entry in shown if entry[0].name in LEADING],
-        figures=[entry for entry in shown if entry[0].name not in LEADING],
+        figures=[each for each in shown if each is not leading],
         about_examples=extras.examples,
-        examples={path.stem: b64encode(path.read_bytes()).decode() for path in pictures},
+        examples=[Shown(path.stem, f"Example {k}", "", path.read_bytes()) for k, path in enumerate(pictures, 1)],
         thresholds=[_threshold(study, query) for query in in_order(study.thresholds)],
         readings=(*extras.readings, *READINGS),
     ).encode()
+
+
+def shown_figures(study: StudyRecords, figures: Drawn) -> list[Shown]:
+    """The figures that could be drawn, as a page shows them."""
+    charts = {plate.name: plate.chart(study) for plate, formats in figures if formats}
+    return [
+        Shown(plate.name, plate.title, plate.caption, formats["svg"], plate.note, chart.data if chart else None)
+        for plate, formats in figures
+        if formats
+        for chart in [charts[plate.name]]
+    ]
 
 
 def _nearest(study: StudyRecords, distance: Mapping[str, float]) -> str:
@@ -91,9 +106,13 @@ def _nearest(study: StudyRecords, distance: Mapping[str, float]) -> str:
         return ""
     query = min(distance, key=lambda name: distance[name])
     count = 2 * len(study.teachers)
-    compared = "" if len(distance) == len(study.queries) else f" (of {', '.join(distance)}, which have all teachers)"
+    compared = (
+        ""
+        if len(distance) == len(study.queries)
+        else f" (of {', '.join(map(spelled, distance))}, which have all teachers)"
+    )
     gap = f"{distance[query]:.3f} bits"
-    return f"Nearest to the paper{compared}: {query}, whose {count} means are {gap} from it on average."
+    return f"Nearest to the paper{compared}: {spelled(query)}, whose {count} means are {gap} from it on average."
 
 
 def _threshold(study: StudyRecords, query: str) -> str:
@@ -101,5 +120,5 @@ def _threshold(study: StudyRecords, query: str) -> str:
     note = study.thresholds[query]
     ours, apil = (study.cell("detm", name).figure("query_rate_total") for name in (query, "apil"))
     known = ours.known and apil.known
-    came = f" In this study's runs with detm: {ours.mean:.3f}, apil {apil.mean:.3f}." if known else ""
-    return f"{query}: {note.value:.4g}. {note.how}{came}"
+    came = f" Query rate in this study's runs with Detm: {ours.mean:.3f}; APIL {apil.mean:.3f}." if known else ""
+    return f"{spelled(query)}: {note.value:.4g}. {note.how}{came}"

@@ -10,7 +10,7 @@ from typing import Any
 from apil.studies.paper import EXPECTED, differs
 from apil.studies.records import CellResult, StudyRecords, in_order
 from apil.studies.statistics import Estimate, estimate
-from apil.studies.text import inert, texts
+from apil.studies.text import inert, spelled, texts
 
 NOTHING = "–"
 """What a table shows where there is no figure."""
@@ -30,6 +30,11 @@ class TableBlock:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
+    @property
+    def spelled(self) -> tuple[list[str], list[list[str]]]:
+        """Header and rows with the names of rules and teachers as papers spell them."""
+        return [*map(spelled, self.header)], [[spelled(row[0]), *row[1:]] for row in self.rows]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -44,7 +49,8 @@ class Table:
     def markdown(self) -> str:
         parts = [f"# {inert(self.title)}", "\n".join(f"- {inert(note)}" for note in self.notes)]
         for block in self.blocks:
-            lines = [block.header, ["---"] * len(block.header), *block.rows]
+            header, rows = block.spelled
+            lines = [header, ["---"] * len(header), *rows]
             cells = [[inert(cell).replace("|", "\\|") for cell in line] for line in lines]
             parts += [f"## {inert(block.heading)}", "\n".join(f"| {' | '.join(line)} |" for line in cells)]
         return "\n\n".join(part for part in parts if part) + "\n"
@@ -188,7 +194,7 @@ def queries_table(study: StudyRecords) -> Table:
             cell = study.cell(teacher, query)
             figures = (shown(cell.figure(name), decimals, cell.seeds) for name, _, decimals in columns)
             rows.append((query, *_seeds(study, seeds_of(study, query, [teacher])), *figures))
-        blocks.append(TableBlock(f"Teacher {teacher}", header, tuple(rows)))
+        blocks.append(TableBlock(f"Teacher {spelled(teacher)}", header, tuple(rows)))
     where = f", on {study.splits[0]}" if study.splits else ""
     return explained("table_queries", setting(study), blocks, study=study, where=where)
 
@@ -198,12 +204,13 @@ def answers_table(study: StudyRecords, first: str) -> Table:
     kinds = [(name, _TEXTS["table_answers"][name]) for name in ("success_alone", "success_greedy", "difference")]
     blocks = []
     for teacher in study.teachers:
-        for name, heading in kinds:
+        for name, kind in kinds:
+            heading = f"Teacher {spelled(teacher)}: {kind.format(baseline=spelled(study.baseline))}"
             rows = [_at_points(study, study.cell(teacher, query), name) for query in study.queries]
             header = ("rule", *(f"{point:,} answers" for point in study.points))
             known = tuple((row[0], *row[1:]) for row in rows if any(entry != NOTHING for entry in row[1:]))
             if known:
-                blocks.append(TableBlock(f"Teacher {teacher}: {heading.format(study=study)}", header, known))
+                blocks.append(TableBlock(heading, header, known))
     fewer = any(at.asked_fewer for cell in study.cells for at in cell.at)
     notes = [_TEXTS["table_answers"]["fewer"]] if fewer else []
     return explained("table_answers", first, blocks, notes, study=study)
@@ -224,7 +231,7 @@ def interactions_table(study: StudyRecords) -> Table:
     """What the interactions with the teachers bought, beside the baseline."""
     levels = list(study.interactions[0].needed)
     to = (f"interactions to {level:.0%}" for level in levels)
-    header = ("rule", "area under success", *to, "success alone", f"better than {study.baseline}")
+    header = ("rule", "area under success", *to, "success alone", f"better than {spelled(study.baseline)}")
     blocks = []
     for teacher in study.teachers:
         own = [entry for entry in study.interactions if entry.teacher == teacher]
@@ -233,9 +240,9 @@ def interactions_table(study: StudyRecords) -> Table:
             reached = (_needed(*entry.needed[level]) for level in levels)
             better = shown(entry.improvement, 2) if entry.query != study.baseline else NOTHING
             rows.append((entry.query, shown(entry.area), *reached, shown(entry.success_alone), better))
-        heading = f"Teacher {teacher}, area over {own[0].area_to:,.0f} interactions"
+        heading = f"Teacher {spelled(teacher)}, area over {own[0].area_to:,.0f} interactions"
         blocks.append(TableBlock(heading, header, tuple(rows)))
-    return explained("table_interactions", setting(study), blocks, study=study)
+    return explained("table_interactions", setting(study), blocks, study=study, baseline=spelled(study.baseline))
 
 
 def _needed(interactions: Estimate, reached: float) -> str:
@@ -256,7 +263,7 @@ def costs_table(study: StudyRecords) -> Table:
             for entry in own:
                 each = (text for m in members for text in (shown(entry.answers[m], 0), shown(entry.cost[m], 1)))
                 rows.append((entry.query, *each, shown(entry.total_cost, 1)))
-            blocks.append(TableBlock(f"Teacher {teacher}", header, tuple(rows)))
+            blocks.append(TableBlock(f"Teacher {spelled(teacher)}", header, tuple(rows)))
     return explained("table_costs", setting(study), blocks, study=study)
 
 
@@ -278,7 +285,7 @@ def _teacher_block(study: StudyRecords, teacher: str) -> TableBlock:
     names = ", ".join(models[0].members)
     several = f"{len(models[0].members)} members ({names}){members_truth(study, teacher)}"
     who = several if len(models[0].members) > 1 else f"a single teacher ({names})"
-    return TableBlock(f"Teacher {teacher}: {who}", header, tuple(rows))
+    return TableBlock(f"Teacher {spelled(teacher)}: {who}", header, tuple(rows))
 
 
 def members_truth(study: StudyRecords, teacher: str) -> str:
@@ -286,4 +293,4 @@ def members_truth(study: StudyRecords, teacher: str) -> str:
     extrinsic = study.expectations.get(teacher, {}).get("extrinsic")
     if extrinsic is None:
         return ""
-    return "; in truth they differ" if extrinsic > 0 else "; in truth they are the same"
+    return "; their true policies differ" if extrinsic > 0 else "; their true policies are the same"

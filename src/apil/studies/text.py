@@ -23,6 +23,22 @@ def inert(text: str) -> str:
     return _LIVE.sub(r"\\\g<0>", printable(text))
 
 
+_NAMES = {
+    name.lower(): name
+    for name in (
+        *("BC", "DAgger", "IntrUn", "ExtrUn", "BehvUn", "ModlUn", "ErrPred", "APIL"),
+        *("SafeDAgger", "LazyDAgger", "EnsembleDAgger", "ThriftyDAgger", "RND"),
+        *("Detm", "Rand", "TwoRand", "TwoDifDetm"),
+    )
+}
+_NAMED = re.compile(rf"({'|'.join(_NAMES)})(?!\w)")
+
+
+def spelled(name: str) -> str:
+    """A query policy or a teacher as papers spell it; `intrun@0.2` is `IntrUn@0.2`, another name stays as it is."""
+    return _NAMED.sub(lambda found: _NAMES[found[1]], name, count=1) if _NAMED.match(name) else name
+
+
 def texts(file: str, package: str = "apil.studies") -> dict[str, Any]:
     """The tables of a TOML file that comes with a package."""
     return tomllib.loads(files(package).joinpath(file).read_text(encoding="utf-8"))

@@ -19,6 +19,7 @@ from apil.studies.budget.tables import TEXTS
 from apil.studies.budget.where import Asked
 from apil.studies.figures import QUERY_STYLES, RC, WIDTH, Style, legend, panel_grid, pictures, styled
 from apil.studies.statistics import Estimate
+from apil.studies.text import spelled
 
 _COLOURS = {"worse": "#f4b183", "equal": "#e6e6e6", "better": "#9dc3e6"}
 _DASHED = (0, (4, 1.6))
@@ -68,7 +69,7 @@ def _verdicts(compared: Comparison, level: str) -> Figure:
             text = f"{found.mean:.2f}" if found.known else "–"
             panel.text(column, row, text, ha="center", va="center", fontsize=8)
     panel.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right", fontsize=8)
-    panel.set_yticks(range(len(rules)), rules, fontsize=8)
+    panel.set_yticks(range(len(rules)), [*map(spelled, rules)], fontsize=8)
     panel.grid(visible=False)
     panel.tick_params(length=0)
     longest = max(map(len, rules))
@@ -102,7 +103,7 @@ def _share(compared: Comparison) -> Figure:
         if base.known:
             panel.axvline(base.mean, color="#888888", linewidth=0.8, linestyle=_DASHED, zorder=0)
         panel.set_title(f"{level} budget")
-        panel.set_yticks(range(len(rules)), rules, fontsize=8)
+        panel.set_yticks(range(len(rules)), [*map(spelled, rules)], fontsize=8)
         panel.set_xlabel("share of the gap closed")
     width = 0.2 + 0.072 * max(map(len, rules))
     height = figure.get_size_inches()[1]
@@ -170,7 +171,7 @@ def _where(asked: Asked, winner: str) -> Figure:
         origin: Literal["upper", "lower"] = "upper" if asked.downwards else "lower"
         shaded = np.where(tables[rule] > 0, tables[rule], math.nan)
         panel.imshow(shaded, "viridis_r", vmin=0.0, vmax=most, extent=extent, origin=origin, aspect="auto")
-        panel.set_title(rule)
+        panel.set_title(spelled(rule))
         panel.set_xlabel(asked.x)
         panel.grid(visible=False)
     axes[0][0].set_ylabel(asked.y)
