@@ -23,7 +23,10 @@ class Optimizer(Protocol):
     """What it updates in place, each [runs, ...]."""
 
     def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
-        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false."""
+        """One update; `gradients` in the order of the parameters and zero where `active` [runs] is false.
+
+        Parameters and gradients are on the device of the run, `active` is on the host.
+        """
 
     def state(self, run: int) -> dict[str, Tensor]:
         """Everything that it keeps of one run between steps, as views: saved in checkpoints, overwritten on resume."""
@@ -51,7 +54,10 @@ class Adam:
         self.parameters = parameters
         self._learning_rate, self._warmup = learning_rate, warmup
         self._first, self._second = ({name: torch.zeros_like(v) for name, v in parameters.items()} for _ in range(2))
-        self._steps = torch.zeros(len(next(iter(parameters.values()))), dtype=torch.float64)
+        first = next(iter(parameters.values()))
+        # On the host, as are the rates that follow from it: some devices have no float64.
+        self._steps = torch.zeros(len(first), dtype=torch.float64, device="cpu")
+        self._device = None if first.is_cpu else first.device
         for value in parameters.values():
             value.requires_grad_(True)
 
@@ -66,13 +72,18 @@ class Adam:
         rate = active * self._learning_rate
         return rate * (self._steps.clamp_min(1.0) / self._warmup).clamp_max(1.0) if self._warmup else rate
 
+    def bring(self, of_runs: Tensor) -> Tensor:
+        """What was computed on the host, on the device of the parameters."""
+        return of_runs if self._device is None else of_runs.to(self._device)
+
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
         self._steps += active
         power = self._steps.clamp_min(1.0)
         rates = (self.rate(active) / (1.0 - 0.9**power)).float()
         corrections = (1.0 - 0.999**power).rsqrt().float()
-        of_runs = (torch.where(active, 0.9, 1.0), torch.where(active, 0.999, 1.0), corrections, rates)
+        of_runs = [torch.where(active, 0.9, 1.0), torch.where(active, 0.999, 1.0), corrections, rates]
+        of_runs = of_runs if self._device is None else [self.bring(own) for own in of_runs]
         values, gradients = list(self.parameters.values()), list(gradients)
         first, second = list(self._first.values()), list(self._second.values())
         shaped = {dim: [own.view(-1, *[1] * (dim - 1)) for own in of_runs] for dim in {value.dim() for value in values}}
@@ -122,7 +133,8 @@ class Muon:
     def step(self, gradients: Sequence[Tensor], active: Tensor) -> None:
         by_name = dict(zip(self.parameters, gradients, strict=True))
         self._adam.step([by_name[name] for name in self._adam.parameters], active)
-        rate, keep = self._adam.rate(active).float(), torch.where(active, 0.95, 1.0).view(-1, 1, 1)
+        rate = self._adam.bring(self._adam.rate(active).float())
+        keep = self._adam.bring(torch.where(active, 0.95, 1.0).view(-1, 1, 1))
         for (_, longer), names in self._of_shape.items():  # lying or standing
             ahead = []
             for name in names:

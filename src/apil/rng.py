@@ -42,6 +42,7 @@ class Draws:
     """Random numbers of one stream for every run of a stack, at one iteration; the runs lead every result.
 
     Each call takes the next numbers. They depend on the run's seed and the shapes drawn before, never on other runs.
+    They are drawn on the host, and come to the device where tensors are made (`apil.device`).
     """
 
     def __init__(self, keys: NDArray[np.uint64], iteration: int, time: float | None = None) -> None:
@@ -85,7 +86,7 @@ class Draws:
             np.right_shift(words[rows], np.uint32(9), out=values[rows], casting="unsafe")
             values[rows] += np.float32(0.5)
             values[rows] *= np.float32(2.0**-23)
-        return torch.from_numpy(values.reshape(-1, *shape))
+        return torch.as_tensor(values.reshape(-1, *shape))
 
     def exponential(self, *shape: int) -> Tensor:
         """[runs, *shape] float32, exponential with mean 1: the arrival times of `race`."""
@@ -106,7 +107,7 @@ class Draws:
         lanes = self._bits((count + 3) // 4).view(np.uint16)[:, :count]
         kept = (lanes >= np.uint16(min(round(rate * 65536), 65535))).astype(np.float32)
         kept *= np.float32(1.0 / (1.0 - rate))
-        return torch.from_numpy(kept.reshape(-1, *shape))
+        return torch.as_tensor(kept.reshape(-1, *shape))
 
 
 class Undropped(Draws):

@@ -40,7 +40,7 @@ def test_it_keeps_what_happened_in_the_newest_episodes() -> None:
     for iteration in range(3):
         seen.append(collect(agents, iteration, 4))
         window.add(seen[-1])
-    found = window.episodes(agents.model, agents.streams, 3)
+    found = window.episodes(agents, 3)
     same = ("features", "valid_actions", "answered", "unanswered", "action", "identity", "taken", "live", "success")
     for name in (*same, "final_distance"):
         assert torch.equal(getattr(found, name), _last(seen, name, 6)), name
@@ -51,10 +51,10 @@ def test_what_the_agent_thinks_of_them_follows_its_weights() -> None:
     agents = build([_config()])
     window = Window(RowFormat.of(agents.task), 1, agents.task.horizon, 6)
     window.add(collect(agents, 0, 4))
-    before = window.episodes(agents.model, agents.streams, 1)
+    before = window.episodes(agents, 1)
     # The last layer's bias decides for the first action, whatever is seen.
     agents.model.policy["b2"][:, 0] += 100.0
-    after = window.episodes(agents.model, agents.streams, 1)
+    after = window.episodes(agents, 1)
     possible = before.valid_actions[..., 0]
     assert bool((before.mean[..., 0][possible] < 0.99).any())
     torch.testing.assert_close(after.mean[..., 0], possible.float())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
@@ -37,9 +37,12 @@ class Common:
     answers_from: Path | None = None
     """A run whose answers are learned from too, as if they had been had before; they do not count as answers of this
     run."""
+    device: str = "cpu"
+    """Where models and query policies are computed: cpu, cuda (or cuda:1 and so on) or mps. Can be changed on
+    resume."""
 
 
-_OWN = ("task", "teacher", "query", "out", "resume", "calibration", "as_printed", "answers_from")
+_OWN = ("task", "teacher", "query", "out", "resume", "calibration", "as_printed", "answers_from", "device")
 
 
 def options(argv: Sequence[str]) -> type:
@@ -63,6 +66,7 @@ def _outlook_lines(line: Callable[[str], None]) -> Callable[[Trainer], None]:
 
 
 def run(typed: Any, argv: Sequence[str]) -> int:
+    from apil.device import device_of
     from apil.learning.build import Parts
     from apil.learning.spending import ENDED
     from apil.runs.calibration import load_calibration
@@ -72,9 +76,9 @@ def run(typed: Any, argv: Sequence[str]) -> int:
     from apil.runs.train import resume_run, start_run
 
     folder = typed.resume or typed.out
-    parts = Parts()
+    parts = Parts(device=device_of(typed.device))
     if typed.resume:
-        for name in given(typed, argv, ("resume", "iterations")):
+        for name in given(typed, argv, ("resume", "iterations", "device")):
             raise ApilError(
                 f"--{spelled(name)} cannot be changed on resume: the run keeps its settings; leave the option out."
             )
@@ -88,7 +92,7 @@ def run(typed: Any, argv: Sequence[str]) -> int:
         found = resolve(
             typed.task, typed.teacher, typed.query, typed_settings, calibration, as_printed=typed.as_printed
         )
-        settings, parts = found.settings, Parts(task=found.task)
+        settings, parts = found.settings, replace(parts, task=found.task)
         if found.notice:
             print(found.notice)
     more = given(typed, argv).get("iterations")
@@ -97,7 +101,7 @@ def run(typed: Any, argv: Sequence[str]) -> int:
     with counted(what, settings.query.answer_budget or more or settings.iterations, of_answers=budget) as progress:
         look = _outlook_lines(progress.line)
         if typed.resume:
-            outcome = resume_run(folder, iterations=more, progress=progress, look=look)
+            outcome = resume_run(folder, iterations=more, progress=progress, parts=parts, look=look)
         else:
             earlier = typed.answers_from
             outcome = start_run(settings, folder, progress=progress, parts=parts, answers_from=earlier, look=look)

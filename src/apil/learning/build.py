@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
+from apil.device import HOST, Device, here
 from apil.errors import ApilError, unknown_name
 from apil.learning.ask import Guard
 from apil.learning.collect import Agents
@@ -43,6 +44,8 @@ class Parts:
     task: Task[Any] | None = None
     teacher: Teacher | None = None
     optimizer: OptimizerFactory | None = None
+    device: Device = HOST
+    """Where models and query policies live."""
 
     def members(self, config: RunSettings) -> tuple[str, ...]:
         """A name for each of the K identities."""
@@ -54,7 +57,7 @@ class Parts:
 
     def made_for(self, config: RunSettings) -> Parts:
         """The parts of one run as objects, each made once."""
-        return Parts(self.task_of(config), self.teacher_of(config), self.optimizer)
+        return replace(self, task=self.task_of(config), teacher=self.teacher_of(config))
 
     def task_of(self, config: RunSettings) -> Task[Any]:
         """The task of a run."""
@@ -144,17 +147,22 @@ def build(configs: Sequence[RunSettings], parts: Parts = NAMED) -> Agents:
     task = parts.task_of(first)
     _require_memory(task, configs, len(parts.members(first)))
     streams = Streams([config.seed for config in configs])
-    model = _model(streams, task, configs, len(parts.members(first)))
+    thinking = parts.device
+    asking = thinking if thinking.float64 else HOST  # query policies count in it
+    with thinking:
+        model = _model(streams, task, configs, len(parts.members(first)))
     teachers = _groups(
         configs,
         lambda c: c.teachers,
         lambda c, _: parts.teacher_of(c),
         lambda c: "+".join(parts.members(c)),
     )
-    queries = _groups(configs, _query_kind, lambda _, runs: _query(task, model, runs), lambda c: c.query.name)
+    with asking:
+        queries = _groups(configs, _query_kind, lambda _, runs: _query(task, model, runs), lambda c: c.query.name)
     guard = Guard(first.teachers.deadline, first.teachers.on_error, task.box)
     names = [f"teacher {c.teachers.name}, query {c.query.name}, seed {c.seed}" for c in configs]
-    return Agents(streams, task, model, teachers, queries, guard, names, _selectors(configs, task, teachers))
+    selectors = _selectors(configs, task, teachers)
+    return Agents(streams, task, model, teachers, queries, guard, names, selectors, thinking, asking)
 
 
 def _selectors(
@@ -196,6 +204,8 @@ def _select_kind(config: RunSettings) -> tuple[Any, ...]:
 
 def _model(streams: Streams, task: Task[Any], configs: Sequence[RunSettings], teachers: int) -> Model:
     own = TASKS.facet(configs[0].task.name, "model") if configs[0].task.name in TASKS.names() else None
+    with torch.device("cpu"):  # a task is on the host
+        states = task.states() if own is None and isinstance(task, Numbered) else None
     if own is not None:
         made: Model = own(streams, task, configs, teachers)
         return made
@@ -211,7 +221,7 @@ def _model(streams: Streams, task: Task[Any], configs: Sequence[RunSettings], te
             teachers=teachers,
             samples=[settings.model.drawn for settings in configs],
             sizes=configs[0].model,
-            states=task.states() if isinstance(task, Numbered) else None,
+            states=states,
         ),
     )
 
@@ -259,7 +269,7 @@ def _query(task: Task[Any], model: Model, configs: Sequence[RunSettings]) -> Que
         streams=Streams([config.seed for config in configs]),
         state_size=model.state_size,
         actions=task.actions if task.box is None else 2 * task.actions,
-        box=task.box,
+        box=here(task.box),
         horizon=task.horizon,
         thresholds=torch.tensor([float("nan") if value is None else value for value in thresholds]),
         hidden=configs[0].model.hidden,
@@ -285,6 +295,6 @@ def _groups(
         places = [place for place, config in enumerate(configs) if key(config) == value]
         own = [configs[place] for place in places]
         adjacent = places[-1] - places[0] + 1 == len(places)
-        runs = slice(places[0], places[-1] + 1) if adjacent else torch.tensor(places)
+        runs = slice(places[0], places[-1] + 1) if adjacent else torch.tensor(places, device="cpu")
         groups.append(Group(runs, Streams([config.seed for config in own]), make(own[0], own), name(own[0])))
     return groups

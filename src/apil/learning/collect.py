@@ -104,8 +104,10 @@ def _chosen(agents: Agents, iteration: int, alone: Episodes) -> Tensor:
     """[runs, episodes, T] bool: the steps of finished episodes that the query policies ask about."""
     _, episodes, horizon = alone.live.shape
     luck = agents.streams.draws("query", iteration).uniform(horizon, episodes).transpose(1, 2)
-    groups = Groups(agents.queries)
-    return groups.join([g.part.review(take(alone, g.runs), luck[g.runs]) for g in groups])
+    groups, place = Groups(agents.queries), agents.asking
+    with place:
+        found = [g.part.review(place.bring(take(alone, g.runs)), place.bring(luck[g.runs])) for g in groups]
+    return groups.join([place.back(own) for own in found])
 
 
 @dataclass(frozen=True)

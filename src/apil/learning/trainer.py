@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from apil.device import HOST
 from apil.errors import ApilError
 from apil.learning.ask import AnswerLog
 from apil.learning.average import Average
@@ -57,7 +58,7 @@ class Trainer:
         """Iterations done."""
         self.rows: list[list[Row]] = [[] for _ in configs]
         """The metrics of each run."""
-        self._log = log
+        self._log, self._parts = log, parts
         self._tally: Tally | None = None
         learner = configs[0].learner
         window = new_window(self.agents, learner)
@@ -311,7 +312,9 @@ class Trainer:
         if self.store is not None:
             with self.averaged() as agents, torch.no_grad():
                 for lessons, counts in self.store.held_out():
-                    loss = agents.model.losses(lessons, Undropped(runs))[0]
+                    with agents.thinking:
+                        loss = agents.model.losses(agents.thinking.bring(lessons), Undropped(runs))[0]
+                    loss = agents.thinking.back(loss)
                     losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, losses)
         self._spending.look(self._meter.answers, losses)
         return [{} if math.isnan(loss) else {"validation_loss": loss} for loss in losses.tolist()]
@@ -329,12 +332,22 @@ class Trainer:
     def trained_agents(self) -> Agents:
         """The agents as they are evaluated, with averaged weights if the config asks for them; ends the training.
 
-        A run that ended before the others is as it was then.
+        A run that ended before the others is as it was then. Agents that were trained on another device are on the
+        host.
         """
         self._restore_ended()
         if self._average is not None:
             self._average.apply()
-        return self.agents
+        return self.agents if self.agents.thinking.is_host else self._on_host()
+
+    @torch.no_grad()
+    def _on_host(self) -> Agents:
+        agents = build(self.configs, replace(self._parts, device=HOST))
+        for run in range(len(self.configs)):
+            trained = weights(self.agents, run)
+            for name, view in weights(agents, run).items():
+                view.copy_(trained[name])
+        return agents
 
     @contextmanager
     def averaged(self) -> Iterator[Agents]:
@@ -353,7 +366,7 @@ class Trainer:
 
     def state(self, run: int) -> dict[str, Tensor]:
         """Everything that changes in training, of one run. Randomness has no state; tasks start over each iteration."""
-        views = {n: v.detach().clone() for n, v in self._views(run).items()}
+        views = {n: v.detach().to("cpu", copy=True) for n, v in self._views(run).items()}
         walks = {"walks": torch.tensor([float(self._first_walk)])} if self.configs[0].walks else {}
         looks = {} if self._watch is None else self._watch.state(run)
         return views | self._meter.state(run) | self._spending.state(run) | walks | looks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from apil.learning.store import Store
 from apil.learning.window import Window
 from apil.optim import Optimizer, OptimizerFactory
 from apil.query.protocol import QueryLoss
-from apil.types import Episodes
+from apil.types import Episodes, Lessons
 
 
 class Learner:
@@ -58,7 +58,7 @@ class Learner:
         Returns the losses and logs, each [runs].
         """
         agents = self._agents
-        policy, identity = agents.model.losses(episodes, agents.streams.draws("dropout", iteration))
+        policy, identity = self._of_model(episodes, iteration)
         answered = episodes.answered.flatten(1).any(1)
         query = self._query_terms(episodes)
         sums = episodes.mean.sum((1, 2, 3))
@@ -66,7 +66,14 @@ class Learner:
             agents, [("policy", self._everyone, sums), *self._named(policy, identity), *query.named], iteration
         )
         self._descend(self._optimizers, [policy, identity, *query.losses], [answered, answered, *query.active])
-        return {"policy_loss": policy.detach(), "identity_loss": identity.detach(), **query.logs}
+        back = agents.thinking.back
+        return {"policy_loss": back(policy.detach()), "identity_loss": back(identity.detach()), **query.logs}
+
+    def _of_model(self, lessons: Lessons, number: int) -> tuple[Tensor, Tensor]:
+        """The losses of the model, on its device; `number` is that of the draws for dropout."""
+        agents = self._agents
+        with agents.thinking:
+            return agents.model.losses(agents.thinking.bring(lessons), agents.streams.draws("dropout", number))
 
     def replay(
         self, episodes: Episodes, store: Store, iteration: int, updates: int, running: Tensor
@@ -86,12 +93,12 @@ class Learner:
             lessons, some = store.sample(agents.streams.draws("replay", number), fresh)
             if not bool(some.any()):
                 break  # nobody has answered yet, and no step of this iteration will change that
-            losses = agents.model.losses(lessons, agents.streams.draws("dropout", number))
+            losses = self._of_model(lessons, number)
             _check_finite(agents, self._named(*losses), iteration)
             # Who answers is often a matter of chance: the identity model would learn by heart what cannot be predicted.
             once = running & (number == iteration * updates)
             self._descend(of_model, losses, [some & running, some & once])
-            total += torch.stack(losses).detach()
+            total += agents.thinking.back(torch.stack(losses).detach())
         policy, identity = total / updates
         return {"policy_loss": policy, "identity_loss": identity, **query.logs}
 
@@ -103,7 +110,7 @@ class Learner:
             self._descend(of_query, query.losses, active)
             return
         self._window.add(fresh)
-        recent = self._window.episodes(self._agents.model, self._agents.streams, iteration)
+        recent = self._window.episodes(self._agents, iteration)
         for _ in range(updates):
             again = self._losses(recent)
             active = [own.active & running[runs] for own, (_, runs, _) in zip(again, of_query, strict=True)]
@@ -111,27 +118,31 @@ class Learner:
 
     def _losses(self, episodes: Episodes) -> list[QueryLoss]:
         """Of the query policies that learn, in the order of their optimisers."""
-        found = [group.part.loss(take(episodes, group.runs)) for group in self._learning]
-        return [own for own in found if own is not None]
+        place = self._agents.asking
+        with place:
+            found = [group.part.loss(place.bring(take(episodes, group.runs))) for group in self._learning]
+        return [replace(own, active=place.back(own.active)) for own in found if own is not None]
 
     def _named(self, policy: Tensor, identity: Tensor) -> list[tuple[str, Places, Tensor]]:
         return [("policy loss", self._everyone, policy), ("identity loss", self._everyone, identity)]
 
     def _query_terms(self, episodes: Episodes) -> _QueryTerms:
         """What the query policies that learn or remember make of a batch of episodes."""
-        found = _QueryTerms()
+        found, place = _QueryTerms(), self._agents.asking
         for group in self._agents.queries:
             if not (group.part.parameters or group.part.memory):
                 continue
-            theirs = take(episodes, group.runs)
-            group.part.observe(theirs)
-            own = group.part.loss(theirs)
+            with place:
+                theirs = place.bring(take(episodes, group.runs))
+                group.part.observe(theirs)
+                own = group.part.loss(theirs)
             if own is not None:
                 found.losses.append(own.loss)
-                found.active.append(own.active)
+                found.active.append(place.back(own.active))
                 found.named.append(("query loss", group.runs, own.loss))
                 for name, values in {"query_loss": own.loss.detach(), **own.logs}.items():
-                    found.logs.setdefault(name, torch.full((len(episodes.live),), torch.nan))[group.runs] = values
+                    logged = found.logs.setdefault(name, torch.full((len(episodes.live),), torch.nan))
+                    logged[group.runs] = place.back(values)
         return found
 
     def _descend(
@@ -183,6 +194,7 @@ class DivergenceError(ApilError):
 
 def _check_finite(agents: Agents, parts: Sequence[tuple[str, Places, Tensor]], iteration: int) -> None:
     """`parts` are what must be finite: a name, the runs it belongs to, and a value for each."""
+    parts = [(part, runs, value if value.is_cpu else value.cpu()) for part, runs, value in parts]
     if bool(torch.cat([value for _, _, value in parts]).isfinite().all()):
         return
     for part, runs, value in parts:

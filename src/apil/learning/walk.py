@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
+from apil.device import HOST, Device
 from apil.errors import ApilError
 from apil.learning.ask import Guard
 from apil.learning.group import Group, Groups, Places, take
@@ -45,6 +46,10 @@ class Agents:
     """Of the runs, for messages."""
     selectors: Sequence[Group[Selector]] = ()
     """Who choose whom to ask; none where all teachers choose by themselves."""
+    thinking: Device = HOST
+    """Where the model lives. Episodes and all other records outside of it are on the host."""
+    asking: Device = HOST
+    """Where the query policies live: with the model, or on the host."""
 
     def close(self) -> None:
         """Closes the environments of a task that keeps some; the next walk opens new ones."""
@@ -120,8 +125,9 @@ def walk(
     The final distances are the true ones.
     """
     task, streams, horizon = agents.task, agents.streams, agents.task.horizon
-    draws = streams.draws(f"{prefix}model", iteration)
-    model = agents.model.begin(draws, streams.draws(f"{prefix}identity", iteration), episodes, horizon)
+    draws, thinking = streams.draws(f"{prefix}model", iteration), agents.thinking
+    with thinking:
+        model = agents.model.begin(draws, streams.draws(f"{prefix}identity", iteration), episodes, horizon)
     arrival = draws.exponential(horizon, episodes, task.actions)
     luck = streams.draws(f"{prefix}query", iteration).uniform(horizon, episodes)
     mind = _Mind(agents, episodes, luck, arrival, greedy, training=not prefix) if script is None else _Reader(script)
@@ -132,7 +138,9 @@ def walk(
     for t in range(horizon):
         live = ~task.done(state)
         seen = task.observe(state)
-        belief = model.belief(seen, t, horizon)
+        with thinking:
+            belief = model.belief(thinking.bring(seen), t, horizon)
+        belief = thinking.back(belief)
         if prefix:  # an agent that is measured keeps its budget by the steps that count
             belief = replace(belief, live=live)
         fired = mind.ask(seen, belief, t) & live
@@ -202,14 +210,20 @@ class _Mind(_Decides):
     def __init__(
         self, agents: Agents, episodes: int, luck: Tensor, arrival: Tensor, greedy: bool, *, training: bool
     ) -> None:
-        opened = [(g, g.part.begin(episodes, training)) for g in agents.queries]
+        self._place = agents.asking
+        with self._place:
+            opened = [(g, g.part.begin(episodes, training)) for g in agents.queries]
         self._sessions = Groups(Group(g.runs, g.streams, session, g.name) for g, session in opened)
-        self._lucks = [luck[group.runs].unbind(1) for group in self._sessions]
+        self._lucks = [self._place.bring(luck[group.runs]).unbind(1) for group in self._sessions]
         self._listeners = [(g.runs, g.part) for g in self._sessions if listens(g.part)]
         self._arrival, self._greedy, self._box = arrival.unbind(1), greedy, agents.task.box
 
     def ask(self, seen: Observation, belief: Belief, t: int) -> Tensor:
-        found = [_decisions(group, belief, own[t]) for group, own in zip(self._sessions, self._lucks, strict=True)]
+        with self._place:
+            found = [
+                self._place.back(_decisions(group, self._place.bring(take(belief, group.runs)), own[t]))
+                for group, own in zip(self._sessions, self._lucks, strict=True)
+            ]
         return self._sessions.join(found)
 
     def act(self, belief: Belief, t: int) -> Tensor:
@@ -220,7 +234,8 @@ class _Mind(_Decides):
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         for runs, listener in self._listeners:
-            listener.hear(take(belief, runs), take(answer, runs), answered[runs])
+            with self._place:
+                listener.hear(*map(self._place.bring, (take(belief, runs), take(answer, runs), answered[runs])))
 
     def notes(self, like: Tensor) -> Tensor | None:
         found = [(runs, session.notes) for runs, session in self._noting]
@@ -229,7 +244,7 @@ class _Mind(_Decides):
             return None
         joined = torch.full((*like.shape, width), torch.nan)
         for runs, notes in found:
-            joined[runs, :, : notes.shape[-1]] = notes
+            joined[runs, :, : notes.shape[-1]] = self._place.back(notes)
         return joined
 
     @cached_property
@@ -278,9 +293,9 @@ def _follows(agents: Agents, acting: Acting, script: Script | None) -> Tensor:
 
 
 def _decisions(group: Group[QuerySession], belief: Belief, luck: Tensor) -> Tensor:
-    """What one query policy decides for its own runs; anything else than decisions is refused."""
+    """What one query policy decides for its own runs, of whom `belief` is; anything else than decisions is refused."""
     try:
-        found = group.part.ask(take(belief, group.runs), luck)
+        found = group.part.ask(belief, luck)
     except ApilError as error:
         raise ApilError(f"The query policy '{group.name}': {error}") from error
     if isinstance(found, Tensor) and found.dtype == torch.bool and found.shape == luck.shape:

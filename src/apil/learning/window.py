@@ -16,8 +16,6 @@ from torch import Tensor
 
 from apil.learning.rows import ANSWERED, RowFormat
 from apil.learning.walk import Agents
-from apil.model.protocol import Model
-from apil.rng import Streams
 from apil.settings import LearnerSettings
 from apil.types import Episodes, Observation, Uncertainty
 
@@ -66,7 +64,7 @@ class Window:
         parts = {"rows": content, "taken": self._taken, "final": final, "success": self._success}
         return {f"window.{name}": value[run] for name, value in (parts | {"seen": self._seen}).items()}
 
-    def episodes(self, model: Model, streams: Streams, iteration: int) -> Episodes:
+    def episodes(self, agents: Agents, iteration: int) -> Episodes:
         """All of them, oldest places first, as the models of the runs think of them now."""
         known = min(int(self._seen[0]), self._size)
         rows = self._rows[:, :known]
@@ -76,10 +74,11 @@ class Window:
         taken = self._taken[:, :known]
         shape = live.shape
         steps = shape[1] * shape[2]
-        draws = [streams.draws(name, iteration) for name in ("window", "window/identity")]
-        with torch.no_grad():
-            acting = model.begin(draws[0], draws[1], steps, 1)
-            belief = acting.belief(Observation(features.flatten(1, 2), valid.flatten(1, 2)), 0, 1)
+        draws = [agents.streams.draws(name, iteration) for name in ("window", "window/identity")]
+        seen = agents.thinking.bring(Observation(features.flatten(1, 2), valid.flatten(1, 2)))
+        with torch.no_grad(), agents.thinking:
+            acting = agents.model.begin(draws[0], draws[1], steps, 1)
+            belief = agents.thinking.back(acting.belief(seen, 0, 1))
 
         def over_time(values: Tensor) -> Tensor:
             return values.view(*shape, *values.shape[2:])

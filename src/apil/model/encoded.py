@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from apil.device import here
 from apil.errors import ApilError
 from apil.model.persona import PersonaModel
 from apil.model.protocol import ActingModel
@@ -27,15 +28,16 @@ class StateEncoder:
     """
 
     def __init__(self, streams: Streams, make: Callable[[], nn.Module], features: int) -> None:
-        modules = [_made(seed, make) for seed in streams.seeds]
-        self.module = modules[0]
+        with torch.device("cpu"):  # the first weights are the same on all devices
+            modules = [_made(seed, make) for seed in streams.seeds]
+            self.module = modules[0]
+            with torch.no_grad():
+                self.state_size = int(self.module(torch.zeros(1, features)).shape[-1])
         named = [dict(module.named_parameters()) for module in modules]
         self.parameters: Parameters = {
-            name: torch.stack([own[name].detach() for own in named]).contiguous() for name in named[0]
+            name: here(torch.stack([own[name].detach() for own in named]).contiguous()) for name in named[0]
         }
-        self._buffers = dict(self.module.named_buffers())
-        with torch.no_grad():
-            self.state_size = int(self.module(torch.zeros(1, features)).shape[-1])
+        self._buffers = {name: here(value) for name, value in self.module.named_buffers()}
 
     def __call__(self, features: Tensor) -> Tensor:
         """[runs, n, F] -> [runs, n, S], run by run: a run gives the same bits alone as in any stack."""
@@ -94,12 +96,15 @@ CLIP = 5.0
 
 
 class Scale:
-    """Standardises features by the mean and variance of all that was observed in training, run by run."""
+    """Standardises features by the mean and variance of all that was observed in training, run by run.
+
+    Its sums are on the host: some devices have no float64.
+    """
 
     def __init__(self, runs: int, features: int) -> None:
-        self._count = torch.zeros(runs, 1, dtype=torch.float64)
-        self._mean = torch.zeros(runs, features, dtype=torch.float64)
-        self._squares = torch.zeros(runs, features, dtype=torch.float64)
+        self._count = torch.zeros(runs, 1, dtype=torch.float64, device="cpu")
+        self._mean = torch.zeros(runs, features, dtype=torch.float64, device="cpu")
+        self._squares = torch.zeros(runs, features, dtype=torch.float64, device="cpu")
         self.memory: Parameters = {
             "scale.count": self._count,
             "scale.mean": self._mean,
@@ -109,6 +114,8 @@ class Scale:
     def __call__(self, features: Tensor) -> Tensor:
         """[runs, n, F] -> the same with mean 0 and variance 1, clipped; as it is where nothing was observed yet."""
         shift, factor = self.shift_and_factor()
+        if not features.is_cpu:
+            shift, factor = shift.to(features.device), factor.to(features.device)
         return ((features - shift.unsqueeze(1)) * factor.unsqueeze(1)).clamp(-CLIP, CLIP)
 
     def shift_and_factor(self) -> tuple[Tensor, Tensor]:

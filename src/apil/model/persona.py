@@ -19,6 +19,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from apil.device import here
 from apil.model.expectation import DENSE, IdentitySampler
 from apil.model.head import Categorical, Gaussian, Mixture, Parts, joined, likelihood_loss
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
@@ -53,11 +54,11 @@ class PersonaModel:
         """`actions` is their number, or the box of continuous ones; `samples` is N1 of each run, 0 for the exact
         expectation over identities; `states` [1, n, ...] are all that can be seen, where they are few and numbered.
         """
-        self.states = states
+        self.states = here(states)
         self.sizes, self.teachers, self.state_size = sizes, teachers, state_size
-        self.head = Categorical(actions) if isinstance(actions, int) else Gaussian(actions)
+        self.head = Categorical(actions) if isinstance(actions, int) else Gaussian(here(actions))
         # With one teacher there is nothing to draw.
-        self.samples = torch.tensor(samples if teachers > 1 else [0] * len(samples))
+        self.samples = torch.tensor(samples if teachers > 1 else [0] * len(samples), device="cpu")
         inputs = state_size + sizes.persona
         self.policy: Parameters = mlp_parameters(streams, "policy", (inputs, sizes.hidden, self.head.outputs))
         self.policy["persona"] = initial_normal(streams, "persona", (teachers, sizes.persona))

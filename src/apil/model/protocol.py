@@ -19,7 +19,11 @@ class ActingModel(Protocol):
 
 
 class Model(Protocol):
-    """A distribution over policies, learned from answers: identity distribution, personae, conditioned policy."""
+    """A distribution over policies, learned from answers: identity distribution, personae, conditioned policy.
+
+    It is made and called on the device of the run: what it makes is there, and so is what it is given, but for
+    `observe`, which is given records of the host.
+    """
 
     policy: Parameters
     """theta and phi: the state encoder, the conditioned policy and the personae."""

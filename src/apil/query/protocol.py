@@ -91,6 +91,8 @@ def notes_down(session: object) -> TypeGuard[Noting]:
 class QueryPolicy(Protocol):
     """Decides at each step whether to ask. A leading `runs` axis is an ordinary batch axis to it.
 
+    It is made and called on the device of the run: what it makes is there, and so is what it is given.
+
     Several sessions of one policy may be open at once: what belongs to a batch of episodes is kept in its session.
     """
 

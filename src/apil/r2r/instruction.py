@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from apil.device import here
 from apil.model.expectation import IdentitySampler
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
 from apil.r2r import transformer
@@ -47,10 +48,12 @@ class InstructionModel:
         self, streams: Streams, task: R2R, teachers: int, settings: ModelSettings, sizes: InstructionSizes
     ) -> None:
         assert len(streams.seeds) == 1
-        see, size, persona = task.panoramas, sizes.width, settings.persona
+        with torch.device("cpu"):  # the tables of the task are on the host
+            panoramas = task.panoramas
+        see, size, persona = here(panoramas), sizes.width, settings.persona
         self.sizes, self.teachers, self.actions, self.models = sizes, teachers, task.actions, settings.models
         self.dropout, self.persona_size, self.state_size = settings.dropout, persona, size
-        self.samples = torch.tensor([settings.drawn])
+        self.samples = torch.tensor([settings.drawn], device="cpu")
         hidden: dict[str, Any] = dict.fromkeys(set(FEATURES[1:]).difference(sizes.features.split(",")))
         self.see = replace(see, **hidden)
         self._glove = _centred(see.glove)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
 from apil.agent.acting import Agent
+from apil.device import HOST, device_of
 from apil.errors import ApilError
 from apil.files import read_rows
 from apil.learning.build import Parts
@@ -72,6 +73,7 @@ def train(
     make_optimizer: OptimizerFactory | None = None,
     as_printed: bool = False,
     answers_from: str | Path | None = None,
+    device: str = "cpu",
     progress: bool = True,
     **settings: Unpack[RunKeywords],
 ) -> Trained:
@@ -82,7 +84,8 @@ def train(
     Such a folder names parts that only your program has: `apil.load` acts without them, `load_run` and `resume_run`
     need them as `Parts`. `make_optimizer` takes the place of the optimiser that the settings name. With `as_printed` it
     learns as the paper prints it: each answer once, its sizes and its rate. `answers_from` is the folder of an earlier
-    run, whose answers are learned from too; they do not count as answers of this one.
+    run, whose answers are learned from too; they do not count as answers of this one. `device` is where models and
+    query policies are computed: cpu, cuda (or cuda:1 and so on) or mps; the agent that is returned is on the CPU.
 
     Examples:
         >>> trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
@@ -97,7 +100,7 @@ def train(
     names = teacher if isinstance(teacher, str) else getattr(teacher, "spec", "+".join(teacher.members))
     thresholds = load_calibration(None if calibration is None else Path(calibration))
     found = resolve(task, names, query, settings, thresholds, as_printed=as_printed)
-    parts = Parts(found.task, own, make_optimizer)
+    parts = Parts(found.task, own, make_optimizer, device_of(device))
     total = found.settings.query.answer_budget or found.settings.iterations
     with counted(
         f"{found.settings.task.name}, {query}", total, progress, of_answers=bool(found.settings.query.answer_budget)
@@ -128,5 +131,5 @@ def _trained(
         if answers_from is not None and noted_prefix(folder) is None:
             raise ApilError(f"{folder} holds a run that began without earlier answers: use another folder.")
         resume_run(folder, iterations=max(settings.iterations, before["iterations"]), progress=tell, parts=parts)
-    config, agents = load_run(folder, parts)
+    config, agents = load_run(folder, replace(parts, device=HOST))
     return Trained(config, agents, read_rows(folder / "metrics.jsonl"), folder)

@@ -31,7 +31,7 @@ VARIABLES = (
 )  # fmt: skip
 """Variables of the environment by which torch, NumPy and their libraries choose how to calculate."""
 _VECTORS = re.compile(r"(s?sse|avx|fma|f16c|amx|xop|asimd|sve|neon|fp|bf16|i8mm)\w*")
-_ARITHMETIC = ("torch", "numpy", "processor", "kernels", "features", "variables")
+_ARITHMETIC = ("torch", "numpy", "processor", "kernels", "features", "variables", "device")
 """What of `environment` changes the bytes of a run; `code` and `python` may."""
 
 
@@ -84,7 +84,7 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     always = ("code", "torch", "numpy", "python", "processor")
     return [
         name
-        for name in (*always, "kernels", "features", "variables")
+        for name in (*always, "kernels", "features", "variables", "device")
         if before.get(name) != now[name] and (name in always or name in before)
     ]
 
@@ -100,7 +100,8 @@ def _difference(name: str, before: Any, now: Any) -> str:
     return f"{name} {before} -> {now}"
 
 
-def environment() -> dict[str, Any]:
+def environment(device: str = "cpu") -> dict[str, Any]:
+    """`device` is that of the run."""
     import numpy
     import torch
 
@@ -117,4 +118,5 @@ def environment() -> dict[str, Any]:
         "features": _features(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "cores": os.cpu_count(),
+        "device": device,
     }

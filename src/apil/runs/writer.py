@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from apil.device import Device
 from apil.errors import AccessError, ApilError
 from apil.files import append_text, move, read_json, remove_leftovers, write_json
 from apil.learning.build import NAMED, Parts
@@ -82,7 +83,7 @@ class Record:
             # The config comes first: from here on the run can be resumed.
             write_json(self.folder / "config.json", self.config.to_json())
             _set_aside(self.folder)
-            _note_environment(self.folder, self.config)
+            _note_environment(self.folder, self.config, self.parts.device)
         early = _line(early_row(self.config, found))
         keep = len(early) if self._metrics.rest.startswith(early) else 0
         self._metrics.open(keep)
@@ -168,9 +169,9 @@ def is_whole(folder: Path, config: RunSettings) -> bool:
         return False
 
 
-def _note_environment(folder: Path, config: RunSettings) -> None:
+def _note_environment(folder: Path, config: RunSettings, device: Device) -> None:
     """Writes what the run is made with and where its data lie; tells when it is resumed with something else."""
-    path, now = folder / NOTE, environment()
+    path, now = folder / NOTE, environment(str(device.torch))
     try:
         before = read_json(path) if path.exists() else now
     except AccessError:
