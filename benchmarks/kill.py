@@ -277,14 +277,17 @@ def whole_study(root: Path) -> Path:
 
 
 def workers_of(pid: int) -> list[int]:
-    """The workers of a study that are running."""
-    found = []
+    """The workers of a study that are running: forked by a child of it, or started by itself."""
+    children: dict[int, list[int]] = {}
+    started: dict[int, bytes] = {}
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
-            if parent == str(pid) and b"spawn_main" in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-    return found
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.name))
+            started[int(path.name)] = (path / "cmdline").read_bytes()
+    own = children.get(pid, [])
+    forked = [worker for child in own if b"forkserver" in started[child] for worker in children.get(child, [])]
+    return forked + [child for child in own if b"spawn_main" in started[child]]
 
 
 def one_study(kind: str, trial: int, luck: random.Random, root: Path, replay: bool, data: Path) -> Outcome:

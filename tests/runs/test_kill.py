@@ -161,7 +161,10 @@ def test_workers_end_with_the_study_that_started_them(tmp_path: Path) -> None:
     while len(list(tmp_path.glob("study/runs/*/metrics.jsonl"))) < 2:
         assert process.poll() is None
         time.sleep(0.05)
-    workers = [pid for pid in _children(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    # Where workers are forked, the one from which they are is a child of the study.
+    servers = [pid for pid in _children(process.pid) if b"forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    workers = [pid for server in servers for pid in _children(server)]
+    workers += [pid for pid in _children(process.pid) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(workers) == 2
     process.kill()
     process.wait()

@@ -18,6 +18,7 @@ from apil.cli import answers, calibrate, evaluate, other, study, teach, train, t
 from apil.cli.options import refuse_odd_paths, refuse_unknown
 from apil.errors import ApilError, one_line
 from apil.memory import lacks_memory
+from apil.studies.workers import start_early
 from apil.tasks import TASKS
 
 _WORDS = "Train an agent from several teachers who disagree, and ask them only when asking helps."
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         command = _parsed(words)
         refuse_odd_paths(command)
+        if argv is None and getattr(command, "workers", 1) > 1:  # this process is for the command alone
+            start_early()
         code = _run(command, words)
     except ApilError as error:
         print(f"apil: {one_line(str(error))}", file=sys.stderr)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from apil.device import Device
 from apil.errors import AccessError, ApilError
-from apil.files import append_text, move, read_json, remove_leftovers, write_json
+from apil.files import append_text, move, read_json, remove_leftovers, together, write_json
 from apil.learning.build import NAMED, Parts
 from apil.learning.collect import Agents
 from apil.learning.metrics import Meter, Row
@@ -280,8 +280,7 @@ def _loop(
         ]
         if wanted and log is not None:
             log.flush()
-        for run, record in wanted:
-            record.save(trainer, run, now - since, kept if trainer.done or not trainer.running[run] else KEPT)
+        _save(trainer, wanted, now - since, kept)
         if every:
             since = time.perf_counter()
             took = since - now
@@ -290,6 +289,17 @@ def _loop(
         if rows is not None or now - told > _TELL_SECONDS:
             told = now
             progress(trainer.progress)
+
+
+def _save(trainer: Trainer, wanted: Sequence[tuple[int, Record]], seconds: float, kept: int) -> None:
+    """Saves runs, each given with its place in the stack; `kept` checkpoints stay of those that have ended."""
+    ended = [trainer.done or not running for running in trainer.running]
+
+    def save(of_run: tuple[int, Record]) -> None:
+        run, record = of_run
+        record.save(trainer, run, seconds, kept if ended[run] else KEPT)
+
+    together(save, wanted)
 
 
 def _add(records: Sequence[Record], rows: Sequence[Row | None]) -> None:

@@ -21,7 +21,7 @@ from apil.runs.writer import Due
 from apil.studies.events import Event
 from apil.studies.plan import Cell, stacks
 from apil.studies.stack import FAILED, Progress, StoppedError, run_stack, save_due, work_of
-from apil.studies.workers import SPAWN, worker_pool
+from apil.studies.workers import worker_context, worker_pool
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,8 @@ def local(work: Work, workers: int, stopped: Sequence[int]) -> Iterator[Engine]:
     if workers == 1:
         yield _Here(work, stopped)
         return
-    wires = _Wires(SPAWN.Queue(), SPAWN.Event())
+    context = worker_context()
+    wires = _Wires(context.Queue(), context.Event())
     with worker_pool(workers, _set_up, wires) as pool:
         yield _Pool(work, workers, pool, wires, stopped)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from apil.agent.storage import checkpoint_paths
 from apil.errors import AccessError, ApilError
-from apil.files import locked, make_folder, read_json, refuse_link, remove, write_json
+from apil.files import locked, make_folder, read_json, refuse_link, remove, together, write_json
 from apil.learning.fidelity import teacher_models
 from apil.learning.trainer import Trainer
 from apil.runs.answers import DamagedAnswersError
@@ -199,14 +199,18 @@ def run_stack(
     `alone`, agents are measured with nobody to ask, and nothing else is.
     """
     with ExitStack() as opened:
-        records = []
         for cell in stack:
             folder = runs / cell.folder
             refuse_link(folder)
             make_folder(folder)
             opened.enter_context(locked(folder))
-            records.append(_open(folder, cell.config))
-            opened.callback(records[-1].close)
+
+        def opens(cell: Cell) -> Record:
+            record = _open(runs / cell.folder, cell.config)
+            opened.callback(record.close)
+            return record
+
+        records = together(opens, stack)
         # Usually all stand at the same iteration; those that a kill during a save left behind go on by themselves.
         for _, group in groupby(sorted(records, key=_stands), key=_stands):
             _finish(list(group), episodes, due, progress, stop, alone)
@@ -229,10 +233,14 @@ def _finish(records: Sequence[Record], episodes: int, due: Due, progress: Progre
             found = kind.evaluate(agents, episodes)
             models = teacher_models(agents, min(_WATCHED, episodes or _WATCHED))
             evaluations = [{**own, "teacher_model": model} for own, model in zip(found, models, strict=True)]
-    for record, evaluation in zip(records, evaluations, strict=True):
-        write_json(record.folder / "evaluation.json", {**evaluation, "asked_for": episodes})
-        remove(record.folder / FAILED)
-        write_json(record.folder / FINISHED, {"sha256": _checksums(record.folder)})
+
+    def note(of_run: tuple[Record, dict[str, Any]]) -> None:
+        folder = of_run[0].folder
+        write_json(folder / "evaluation.json", {**of_run[1], "asked_for": episodes})
+        remove(folder / FAILED)
+        write_json(folder / FINISHED, {"sha256": _checksums(folder)})
+
+    together(note, list(zip(records, evaluations, strict=True)))
     progress(_EVALUATION * len(records))
 
 
@@ -292,7 +300,7 @@ def _reopened(wanted: Sequence[Record], opened: Sequence[Record]) -> list[Record
     """The records of runs as they are on disk now."""
     for record in opened:
         record.close()
-    return [Record(record.folder, record.config) for record in wanted]
+    return together(lambda record: Record(record.folder, record.config), wanted)
 
 
 def _open(folder: Path, config: RunSettings) -> Record:

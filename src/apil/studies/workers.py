@@ -1,9 +1,11 @@
-"""Worker processes of a study."""
+"""Worker processes of a study. Imports nothing heavy."""
 
 from __future__ import annotations
 
 import multiprocessing
 import pickle
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,7 +16,35 @@ from apil.errors import ApilError, in_one_line
 from apil.processes import become_worker
 
 T = TypeVar("T")
-SPAWN = multiprocessing.get_context("spawn")
+_PRELOADED = ("apil.cli", "apil.studies.engines", "apil.studies.figures")
+"""What workers need that takes long to import."""
+_method = "spawn"
+
+
+def start_early() -> None:
+    """Starts a process that imports what workers need while this one does the same; workers are forked from it.
+
+    For the command line. They see the environment and the plug-ins as these are now; a program that may change them
+    goes without, and each worker of it imports by itself.
+    """
+    global _method
+    if sys.platform != "linux":  # other systems have libraries that do not stand a fork
+        return
+    from multiprocessing.forkserver import ensure_running, set_forkserver_preload
+
+    _method = "forkserver"
+    set_forkserver_preload([*_PRELOADED])
+    # Ctrl-C is for this process alone, also while the other one imports.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def worker_context() -> multiprocessing.context.BaseContext:
+    """How workers are started, and where what is shared with them comes from."""
+    return multiprocessing.get_context(_method)
 
 
 @contextmanager
@@ -23,7 +53,7 @@ def worker_pool(workers: int, setup: Callable[..., None] | None = None, *given: 
 
     Where that one is interrupted or fails they end at once: another study may go on with the same folders.
     """
-    with _Pool(workers, SPAWN, initializer=_start, initargs=(setup, given)) as pool:
+    with _Pool(workers, worker_context(), initializer=_start, initargs=(setup, given)) as pool:
         try:
             yield pool
         except BaseException as error:
