@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -222,17 +223,19 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a process is at work in a folder, as far as can be seen."""
-    if not (folder / LOCK).is_file() or (folder / LOCK).is_symlink():
-        return False
-    lock = FileLock(folder / LOCK, blocking=False)
+    """Whether a process is at work in a folder, as far as can be seen. Writes nothing."""
     try:
-        lock.acquire()
-    except Timeout:
-        return True
-    except OSError:  # a folder that is only read
+        file = os.open(folder / LOCK, os.O_RDONLY | os.O_NONBLOCK | NO_LINK)
+    except OSError:
         return False
-    lock.release()
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(file)
     return False
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from apil.cli import answers, calibrate, evaluate, other, study, teach, train, tune
+from apil.cli import answers, calibrate, evaluate, other, study, teach, train, tune, watch
 from apil.cli.options import refuse_odd_paths, refuse_unknown
 from apil.errors import ApilError, one_line
 from apil.memory import lacks_memory
@@ -32,6 +32,8 @@ _DERIVED: dict[str, Any] = {
 """Commands whose options depend on what else is typed."""
 _FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
     "answers": (answers.Answers, answers.answers),
+    "watch": (watch.Watch, watch.watch),
+    "compare": (watch.Compare, watch.compare),
     "replay": (other.Replay, other.replay),
     "export": (other.Export, other.export),
     "tune": (tune.Tune, tune.tune),

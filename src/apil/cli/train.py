@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -12,7 +13,7 @@ from apil.cli.options import command, from_record, given, run_settings, value_of
 from apil.errors import ApilError
 from apil.settings.record import spelled
 from apil.tasks.options import options_of
-from apil.terminal import counted, print_table, wrote
+from apil.terminal import print_table, wrote
 
 if TYPE_CHECKING:
     from apil.learning.trainer import Trainer
@@ -40,9 +41,14 @@ class Common:
     device: str = "cpu"
     """Where models and query policies are computed: cpu, cuda (or cuda:1 and so on) or mps. Can be changed on
     resume."""
+    tensorboard: bool = False
+    """Write the metrics for TensorBoard too, into the folder tensorboard of the run."""
 
 
-_OWN = ("task", "teacher", "query", "out", "resume", "calibration", "as_printed", "answers_from", "device")
+_OWN = (
+    *("task", "teacher", "query", "out", "resume", "calibration"),
+    *("as_printed", "answers_from", "device", "tensorboard"),
+)
 
 
 def options(argv: Sequence[str]) -> type:
@@ -65,6 +71,18 @@ def _outlook_lines(line: Callable[[str], None]) -> Callable[[Trainer], None]:
     return look
 
 
+@contextmanager
+def _events(folder: Path, typed: Any) -> Iterator[Callable[[], None]]:
+    """What writes for TensorBoard after an iteration; a run that did so before does so when it is resumed."""
+    from apil.runs.tensorboard import FOLDER, EventWriter
+
+    if not typed.tensorboard and not (typed.resume and (folder / FOLDER).is_dir()):
+        yield lambda: None
+        return
+    with closing(EventWriter(folder)) as writer:
+        yield writer
+
+
 def run(typed: Any, argv: Sequence[str]) -> int:
     from apil.device import device_of
     from apil.learning.build import Parts
@@ -72,13 +90,14 @@ def run(typed: Any, argv: Sequence[str]) -> int:
     from apil.runs.calibration import load_calibration
     from apil.runs.ending import ending
     from apil.runs.folder import load_config
+    from apil.runs.panel import training
     from apil.runs.resolve import resolve
     from apil.runs.train import resume_run, start_run
 
     folder = typed.resume or typed.out
     parts = Parts(device=device_of(typed.device))
     if typed.resume:
-        for name in given(typed, argv, ("resume", "iterations", "device")):
+        for name in given(typed, argv, ("resume", "iterations", "device", "tensorboard")):
             raise ApilError(
                 f"--{spelled(name)} cannot be changed on resume: the run keeps its settings; leave the option out."
             )
@@ -98,8 +117,14 @@ def run(typed: Any, argv: Sequence[str]) -> int:
     more = given(typed, argv).get("iterations")
     budget = settings.query.answer_budget is not None
     what = f"{settings.task.name}, {settings.teachers.name}, {settings.query.name}"
-    with counted(what, settings.query.answer_budget or more or settings.iterations, of_answers=budget) as progress:
-        look = _outlook_lines(progress.line)
+    total = settings.query.answer_budget or more or settings.iterations
+    with _events(folder, typed) as write, training(folder, what, total, of_answers=budget) as progress:
+        say = _outlook_lines(progress.line)
+
+        def look(trainer: Trainer) -> None:
+            say(trainer)
+            write()
+
         if typed.resume:
             outcome = resume_run(folder, iterations=more, progress=progress, parts=parts, look=look)
         else:

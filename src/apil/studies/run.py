@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.progress import Progress, TaskID
+from rich.progress import TaskID
 
 from apil.errors import ApilError
 from apil.files import make_folder, refuse_link
@@ -30,25 +30,23 @@ from apil.studies.report import build_report
 from apil.studies.stack import standing, work_of
 from apil.studies.summary import write_records
 from apil.tasks import TASKS
-from apil.terminal import progress_bar
+from apil.terminal import progress_bars
+from apil.terminal.bars import Bars
 
 
 class Reporter:
-    """Where a study says how it stands: lines and bars in a terminal or a notebook."""
+    """Where a study says how it stands: lines and bars."""
 
-    def __init__(self, bars: Progress) -> None:
+    def __init__(self, bars: Bars) -> None:
         self._bars = bars
+        self.line = bars.line
         self._made: dict[str, TaskID] = {}
-
-    def line(self, text: str) -> None:
-        if not self._bars.disable:
-            self._bars.console.print(text, soft_wrap=True)
 
     def progress(self, what: str, done: int, total: int) -> None:
         """What is being done, how much of it is done, and of how much."""
         if what not in self._made:
-            self._made[what] = self._bars.add_task(what, total=total)
-        self._bars.update(self._made[what], completed=done, total=total)
+            self._made[what] = self._bars.add(what, total)
+        self._bars.update(self._made[what], done=done, total=total)
 
     def advance(self, what: str, units: int) -> None:
         self._bars.advance(self._made[what], units)
@@ -57,7 +55,7 @@ class Reporter:
         """How many runs are in which state, beside the bar."""
         words = f"{what}: {runs.done} runs done, {runs.running} running"
         failed = f", {runs.failed} failed" if runs.failed else ""
-        self._bars.update(self._made[what], description=words + failed)
+        self._bars.update(self._made[what], what=words + failed)
 
 
 def study(
@@ -84,7 +82,7 @@ def study(
     own = {name: value for name, value in given.items() if name in described(StudyOptions)}
     rest = {name: value for name, value in given.items() if name not in own}
     options = StudyOptions(**own)
-    with progress_bar(progress) as bars, _engine(options, own.get("workers"), told := Reporter(bars)) as engine:
+    with progress_bars(progress) as bars, _engine(options, own.get("workers"), told := Reporter(bars)) as engine:
         if str(spec).endswith(".toml"):
             return _of_file(Path(spec), options, set(own) | set(rest), out, command, told, engine)
         return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, told, engine)}

@@ -20,7 +20,7 @@ from apil.studies.folder import claimed
 from apil.studies.options import BudgetOptions
 from apil.studies.plan import Cell
 from apil.studies.run import Reporter, finish
-from apil.terminal import progress_bar
+from apil.terminal import progress_bars
 
 ABOUT = "about.json"
 """What the records are of: the command, the commit, the seeds."""
@@ -41,7 +41,7 @@ def budget(
     runs = planned(benchmark)
     folder = Path(out)
     command = command or f"apil study budget --out {folder}"
-    with progress_bar(progress) as bars, claimed(folder, "budget", command, plugins):
+    with progress_bars(progress) as bars, claimed(folder, "budget", command, plugins):
         told = Reporter(bars)
         if not options.so_far or any((folder / "runs" / run.cell.folder).is_dir() for run in runs):
             _write_records(benchmark, _finished(runs, folder, benchmark.shared.episodes, options, told), folder)

@@ -1,4 +1,4 @@
-"""What is printed in a terminal: progress, tables, where things are."""
+"""What is printed: progress, tables, where things are."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from apil.terminal.bars import Bars
 
 
-def progress_bar(shown: bool = True) -> Progress:
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+def progress_bars(shown: bool = True) -> Bars:
+    """Progress of several things: bars in a terminal or a notebook, plain lines now and then elsewhere."""
+    from apil.terminal.bars import new_bars
 
-    text, bar, share, _ = Progress.get_default_columns()
-    left = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    return Progress(text, bar, share, *left, disable=not shown)
+    return new_bars(shown)
 
 
 @runtime_checkable
@@ -28,15 +27,19 @@ class Hears(Protocol):
 
 
 class Bar:
-    """A progress bar as a function of how much is done and, unless given before, of how much."""
+    """Progress as a function of how much is done and, unless given before, of how much."""
 
-    def __init__(self, progress: Progress, what: str, total: int | None, of_answers: bool) -> None:
+    def __init__(self, bars: Bars, what: str, total: int | None, of_answers: bool) -> None:
         """`of_answers`: what is counted are answers."""
-        self._progress, self._what, self._of_answers = progress, what, of_answers
-        self._bar = progress.add_task(what, total=total)
+        self._bars, self._what, self._of_answers = bars, what, of_answers
+        self._bar = bars.add(what, total)
 
     def __call__(self, done: float, total: int | None = None) -> None:
-        self._progress.update(self._bar, completed=done, total=total)
+        self._bars.update(self._bar, done=done, total=total)
+
+    def line(self, text: str) -> None:
+        """Prints a line above the bar."""
+        self._bars.line(text)
 
     def line(self, text: str) -> None:
         """Says something above the bar."""
@@ -45,23 +48,32 @@ class Bar:
     def heard(self, answers: int) -> None:
         """Shows the number of answers, which says that there is life in an iteration that takes long."""
         done = answers if self._of_answers else None
-        self._progress.update(self._bar, completed=done, description=f"{self._what}, {answers} answers")
+        self._bars.update(self._bar, done=done, what=f"{self._what}, {answers} answers")
 
 
 @contextmanager
 def counted(what: str, total: int | None = None, shown: bool = True, *, of_answers: bool = False) -> Iterator[Bar]:
-    """A progress bar; `of_answers`: what is counted are answers."""
-    with progress_bar(shown) as progress:
-        yield Bar(progress, what, total, of_answers)
+    """Progress of one thing; `of_answers`: what is counted are answers."""
+    with progress_bars(shown) as bars:
+        yield Bar(bars, what, total, of_answers)
 
 
 @contextmanager
 def stages() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar for work that tells what it is doing, and how much of how much is done."""
-    with progress_bar() as progress:
-        bar = progress.add_task("reading", total=1)
-        yield lambda stage, done, total: progress.update(bar, description=stage, completed=done, total=total)
-        progress.update(bar, description="compiled", completed=1, total=1)
+    """Progress of work in stages: the function takes the name of a stage, how much of it is done, and of how much."""
+    with progress_bars() as bars:
+        bar = bars.add("reading", 1)
+        now = "reading"
+
+        def tell(stage: str, done: int, total: int) -> None:
+            nonlocal bar, now
+            if stage != now:
+                bars.remove(bar)
+                bar, now = bars.add(stage, total), stage
+            bars.update(bar, done=done, total=total)
+
+        yield tell
+        bars.remove(bar)
 
 
 def print_table(title: str, figures: dict[str, Any]) -> None:

@@ -1,0 +1,49 @@
+"""`apil watch` and `apil compare`: runs in training or ended, by what is in their folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tyro
+
+from apil.settings.record import record
+from apil.terminal import print_columns, wrote
+
+
+@record
+class Watch:
+    """Show a run in the terminal while it trains, or how it ended. Only reads, and disturbs nothing."""
+
+    run: tyro.conf.Positional[Path]
+    """Run folder written by `apil train`: in training, finished, stopped or killed."""
+    once: bool = False
+    """Print how it stands as plain lines, and end."""
+
+
+@record
+class Compare:
+    """Show runs side by side: a table in the terminal; a figure and files in a folder."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run folders written by `apil train`; they may still be in training."""
+    out: Path = Path("runs/compared")
+    """Folder for the figure (compare.png, compare.svg), the table (compare.csv) and all rows of metrics
+    (metrics.csv)."""
+
+
+def watch(command: Watch) -> None:
+    from apil.runs.panel import watch
+
+    try:
+        watch(command.run, once=command.once)
+    except KeyboardInterrupt:  # the way to end a look at a run, which goes on
+        return
+
+
+def compare(command: Compare) -> None:
+    from apil.studies.side_by_side import compare
+
+    compared = compare(command.runs, command.out)
+    print_columns("Runs side by side", compared.columns)
+    for path in compared.written:
+        wrote(path)
