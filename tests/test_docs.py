@@ -149,7 +149,7 @@ def _importable(name: str) -> bool:
 def _blocks() -> list[Any]:
     pages = [
         _ROOT / "README.md",
-        *(_ROOT / "docs" / "guide" / f"{name}.md" for name in ("getting-started", "settings", "plug-ins")),
+        *(_ROOT / "docs" / "guide" / f"{name}.md" for name in ("getting-started", "settings", "plug-ins", "watching")),
     ]
     found = []
     for page in pages:

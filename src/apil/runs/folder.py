@@ -14,6 +14,7 @@ end.json                     how the training ended: finished, stopped, or faile
 timings.jsonl                seconds; the only file that differs between two equal runs
 checkpoint-*.safetensors     weights, optimisers and sums, the last two
 checkpoint-*.json            schema version, iteration, checksums of the tensors and of the rows so far
+tensorboard/                 the metrics as events for TensorBoard, by `apil train --tensorboard`
 failed.log                   why a run of a study failed, until it is tried again
 evaluation*.json             what the trained agent can do, by `apil evaluate`; named as the task's evaluation says
 """

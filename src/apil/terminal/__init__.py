@@ -41,10 +41,6 @@ class Bar:
         """Prints a line above the bar."""
         self._bars.line(text)
 
-    def line(self, text: str) -> None:
-        """Says something above the bar."""
-        self._progress.console.print(text, soft_wrap=True, highlight=False, markup=False)
-
     def heard(self, answers: int) -> None:
         """Shows the number of answers, which says that there is life in an iteration that takes long."""
         done = answers if self._of_answers else None
