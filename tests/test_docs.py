@@ -160,7 +160,12 @@ def _blocks() -> list[Any]:
     return found
 
 
-_SMALL = {r"iterations=\d+": "iterations=2", r"seeds=\d+": "seeds=1", r"(episodes=|evaluate\()\d+": r"\g<1>4"}
+_SMALL = {
+    r"answer_budget=\d+": "answer_budget=20",
+    r"iterations=\d+": "iterations=2",
+    r"seeds=\d+": "seeds=1",
+    r"(episodes=|evaluate\()\d+": r"\g<1>4",
+}
 
 
 @pytest.mark.parametrize("code", _blocks())
