@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,16 @@ def test_three_ends_are_told_apart() -> None:
     assert "--hidden" in str(stuck)
     assert "more answers would help" in str(rising)
     assert rising.needed.mean > POINTS[-1]
+
+
+def test_an_agent_that_has_not_learned_its_answers_yet_is_not_stalled() -> None:
+    flat = _looks([0.1, 0.3, 0.4] + [0.5] * 9, episodes=400)
+    falls = [replace(look, loss=3.0 - 0.2 * place) for place, look in enumerate(flat)]
+    still = [replace(look, loss=0.7) for look in flat]
+    verdicts = [outlook(looks, Teachers(1.0), held_out=True).verdict for looks in (falls, still, flat)]
+    assert verdicts == ["learning", "stalled", "learning"], "a loss that is not known may fall"
+    assert outlook(falls, Teachers(0.5), held_out=True).verdict == "as the teachers"
+    assert "has not caught up" in str(outlook(falls, Teachers(1.0), held_out=True))
 
 
 def test_where_the_teachers_miss_the_goal_their_distance_is_the_bar() -> None:

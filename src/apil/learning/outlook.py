@@ -26,6 +26,8 @@ MARGIN = 0.02
 SURE = 0.8
 """Where the gain from as many answers again is below `MARGIN` with this probability at two looks in a row, the outlook
 is flat. A single look is high by chance too often."""
+_LOWER = 0.02
+"""Nats by which a loss must be lower to count as falling."""
 NEAR = 0.05
 """An agent that is no further than this below its teachers is as good as they are."""
 EARLY = 5
@@ -36,10 +38,12 @@ _MOST = 64
 """Looks of a run: the last would be after ten billion answers."""
 _PREFIX = "look/"
 """Of the streams of randomness."""
-_COLUMNS = ("answers", "success", "distance", "progress")
+_UNKNOWN = 1e300
+"""A loss that is not known; a checkpoint holds finite numbers only."""
+_COLUMNS = ("answers", "success", "distance", "progress", "loss")
 _SUMS = ("followed", "followed_successes", "steps", "progress_steps", "reported", "flat_since", "closed")
 
-Verdict = Literal["early", "more", "as the teachers", "stalled"]
+Verdict = Literal["early", "more", "learning", "as the teachers", "stalled"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class Look:
     progress: float | None
     """The share of the steps of training since the look before from which there was progress, by Alg 2; None if there
     were none."""
+    loss: float | None = None
+    """On answers that are held out; None where there are none."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +131,11 @@ class Outlook:
                 f"{now}: more answers would help. As many again bring about {gain}; about {_about(more[0])} more "
                 f"[{_about(more[1])}, {_about(more[2])}] bring it near {self.limit.mean:.2f}, which it tends to."
             )
+        if self.verdict == "learning":
+            return (
+                f"{now}, flat, but the loss on held-out answers still falls: learning has not caught up with the "
+                "answers. Success will tell later; more --updates shorten the wait."
+            )
         if self.verdict == "as the teachers":
             return f"{now}, flat: it cannot get better than its teachers ({self.teachers}). As many again bring {gain}."
         return (
@@ -152,8 +163,20 @@ def _flat(curve: LearningCurve) -> float:
     return curve.probability_below(MARGIN, curve.last, 2 * curve.last)
 
 
-def outlook(looks: Sequence[Look], teachers: Teachers) -> Outlook:
-    """What looks at a run tell."""
+def _falls(looks: Sequence[Look]) -> bool:
+    """Whether the loss on held-out answers is lower than it was with half as many answers, or is not known to be."""
+    half = looks[-1].answers / 2
+    now = [look.loss for look in looks if look.loss is not None and look.answers > half]
+    before = [look.loss for look in looks if look.loss is not None and look.answers <= half]
+    return not now or not before or min(now) < min(before) - _LOWER
+
+
+def outlook(looks: Sequence[Look], teachers: Teachers, *, held_out: bool = False) -> Outlook:
+    """What looks at a run tell.
+
+    Where answers are `held_out`, an agent below its teachers is stalled only if the loss on these no longer falls:
+    success comes after likelihood, and late where answers come faster than they are learned.
+    """
     curve = curve_of(looks)
     now = curve.last
     level, gain = curve.level(now), curve.gain(now, 2 * now)
@@ -162,7 +185,10 @@ def outlook(looks: Sequence[Look], teachers: Teachers) -> Outlook:
     if len(looks) < EARLY:
         verdict = "early"
     elif flat >= SURE and _flat(curve_of(looks[:-1])) >= SURE:
-        verdict = "as the teachers" if teachers.matched(level.mean, looks[-1].distance) else "stalled"
+        learning = held_out and _falls(looks)
+        verdict = "learning" if learning else "stalled"
+        if teachers.matched(level.mean, looks[-1].distance):
+            verdict = "as the teachers"
     hundred = curve.gain(max(0.0, now - 100), now)
     return Outlook(verdict, looks[-1].answers, level, gain, flat, curve.limit, curve.needed(MARGIN), hundred, teachers)
 
@@ -222,15 +248,17 @@ class Watch:
         asks = torch.tensor(running) & self.closed.isinf()
         return asks & ((self._count == 0) | reached) & (self._count < _MOST)
 
-    def look(self, agents: Agents, iteration: int, due: Tensor, answers: Tensor) -> None:
-        """Walks alone, and takes in what is seen of the runs that are `due`."""
+    def look(self, agents: Agents, iteration: int, due: Tensor, answers: Tensor, losses: Tensor) -> None:
+        """Walks alone, and takes in what is seen of the runs that are `due`; `losses` [runs] are those on held-out
+        answers, NaN where there are none."""
         seen = advance(walk(agents, iteration, self.episodes, "alone", _PREFIX))
         assert isinstance(seen, Episodes), "an agent alone asks nobody"
         success, distance = seen.success.double().mean(1), seen.final_distance.double().mean(1)
         for run in due.nonzero().flatten().tolist():
             steps, progress = (self._sums[run, _SUMS.index(name)] for name in ("steps", "progress_steps"))
             share = float(progress / steps) if steps else -1.0
-            row = [float(answers[run]), float(success[run]), float(distance[run]), share]
+            loss = _UNKNOWN if losses[run].isnan() else float(losses[run])
+            row = [float(answers[run]), float(success[run]), float(distance[run]), share, loss]
             self._table[run, self._count[run]] = torch.tensor(row, dtype=torch.float64)
             self._count[run] += 1
             steps.zero_()
@@ -252,10 +280,14 @@ class Watch:
 
     def _looks(self, run: int, first: int = 0) -> list[Look]:
         rows = self._table[run, first : int(self._count[run])].tolist()
-        return [Look(int(n), self.episodes, success, d, p if p >= 0 else None) for n, success, d, p in rows]
+        return [
+            Look(int(n), self.episodes, success, d, p if p >= 0 else None, loss if loss < _UNKNOWN else None)
+            for n, success, d, p, loss in rows
+        ]
 
     def _outlook(self, run: int) -> Outlook:
-        return outlook(self._looks(run), self._teachers(run))
+        held_out = self._configs[run].learner.validation > 0
+        return outlook(self._looks(run), self._teachers(run), held_out=held_out)
 
     def _teachers(self, run: int) -> Teachers:
         """As measured in training, else as d*_T says."""

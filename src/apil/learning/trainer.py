@@ -223,7 +223,7 @@ class Trainer:
         due = watch.due(self._meter.answers, self.running)
         if bool(due.any()):
             with self.averaged() as agents:
-                watch.look(agents, self.iteration, due, self._meter.answers)
+                watch.look(agents, self.iteration, due, self._meter.answers, self._held_out_losses(agents))
             self._spending.close(watch.closed)
             if self._flight is not None and bool(watch.closed[0].isfinite()):
                 self._flight.hush()
@@ -307,17 +307,22 @@ class Trainer:
 
         It is that of the averaged weights, if there are any, which will act: single iterates swing.
         """
+        with self.averaged() as agents:
+            losses = self._held_out_losses(agents)
+        self._spending.look(self._meter.answers, losses)
+        return [{} if math.isnan(loss) else {"validation_loss": loss} for loss in losses.tolist()]
+
+    @torch.no_grad()
+    def _held_out_losses(self, agents: Agents) -> Tensor:
+        """[runs]: the mean loss on answers that are held out; NaN where there are none."""
         runs = len(self.configs)
         losses = torch.full((runs,), torch.nan)
         if self.store is not None:
-            with self.averaged() as agents, torch.no_grad():
-                for lessons, counts in self.store.held_out():
-                    with agents.thinking:
-                        loss = agents.model.losses(agents.thinking.bring(lessons), Undropped(runs))[0]
-                    loss = agents.thinking.back(loss)
-                    losses = torch.where(counts > 0, loss * lessons.live.shape[1] / counts, losses)
-        self._spending.look(self._meter.answers, losses)
-        return [{} if math.isnan(loss) else {"validation_loss": loss} for loss in losses.tolist()]
+            for lessons, counts in self.store.held_out():
+                with agents.thinking:
+                    loss = agents.model.losses(agents.thinking.bring(lessons), Undropped(runs))[0]
+                losses = torch.where(counts > 0, agents.thinking.back(loss) * lessons.live.shape[1] / counts, losses)
+        return losses
 
     def train(self, progress: Callable[[int], None] = lambda iterations: None) -> None:
         """Trains to the end; `progress` gets how far it is, at every row."""
