@@ -183,7 +183,7 @@ def test_the_summary_has_a_cell_for_each_task_rule_and_budget(made: Path) -> Non
 def test_everything_is_rebuilt_from_the_records_alone(made: Path, tmp_path: Path) -> None:
     alone = tmp_path / "out"
     alone.mkdir()
-    for name in ("records.csv", "where.json", "about.json", "study.json"):
+    for name in ("records.csv", "where.json", "about.json", "study.json", "bill.json"):
         shutil.copy(made / name, alone)
     budget(BudgetOptions(folder=made.parent / "files", so_far=True), out=alone, progress=False)
     again, before = _files(alone), _files(made)

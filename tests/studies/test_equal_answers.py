@@ -56,6 +56,16 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+def test_the_bill_compares_budgets(out: Path) -> None:
+    found = next(read_json(path) for path in sorted(out.rglob("bill.json")))
+    assert found["source"] == "points"
+    dagger = next(entry for entry in found["entries"] if entry["query"] == "dagger")
+    assert dagger["total"]["mean"] == 30, "of its largest budget"
+    assert sum(own["mean"] for own in dagger["answers"].values()) == pytest.approx(30)
+    assert not any(entry["query"] == "never" for entry in found["entries"])
+    assert all(own["reached"] == 0 or own["mean"] in (5, 30) or 5 < own["mean"] < 30 for own in dagger["to"])
+
+
 def test_a_rule_has_a_run_for_each_number_of_answers(tmp_path: Path) -> None:
     cells = _cells(_write(tmp_path / "study.toml"))
     points = {label: [cell.point for cell in cells if cell.query == label] for label in {cell.query for cell in cells}}

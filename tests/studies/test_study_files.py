@@ -16,11 +16,11 @@ import pytest
 from scipy import stats
 
 from apil.errors import ApilError
+from apil.runs.bill import member_names
 from apil.runs.calibration import load_calibration
 from apil.settings.run import LEARNING
 from apil.studies.files import own_plan, read_study_file
 from apil.studies.folder import claimed
-from apil.studies.interactions import member_names
 from apil.studies.run import study
 from apil.studies.statistics import area_under, improvement, needed, stratified_estimate
 
@@ -56,6 +56,21 @@ def test_the_example_gives_the_tables_figures_and_report_of_a_study(out: Path) -
     assert "entropy@0.1" in page
     assert "behavioural" in page
     assert "A budget, the share of training steps" in page
+
+
+def test_the_bill_has_the_costs_of_the_study_and_what_the_last_answers_bought(out: Path) -> None:
+    found = json.loads((out / "maze" / "bill.json").read_text())
+    spent = json.loads((out / "maze" / "interactions.json").read_text())
+    totals = {(entry["teacher"], entry["query"]): entry["total_cost"] for entry in spent["entries"]}
+    assert found["source"] == "training"
+    for entry in found["entries"]:
+        assert entry["total"] == pytest.approx(totals[entry["teacher"], entry["query"]])
+        assert entry["select"] == "environment"
+        assert [own["level"] for own in entry["to"]] == found["levels"]
+    assert "The bill" in (out / "maze" / "report.html").read_text()
+    table = (out / "maze" / "table_bill.md").read_text()
+    assert "cost to 90%" in table
+    assert "the last 100 answers" in table
 
 
 def test_interactions_areas_and_costs_are_those_of_the_run_folders(out: Path) -> None:

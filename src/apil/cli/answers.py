@@ -65,6 +65,7 @@ def _show(found: StoredAnswers, path: Path | None) -> None:
     if not len(found):
         return
     _show_outlook(found.folder)
+    _show_bill(found.folder)
     made = summary(found)
     print_columns("By teacher", made.by_teacher)
     print_columns("By step of the episode", made.by_step)
@@ -84,6 +85,27 @@ def _draw(place: Path, content: bytes, *, wanted: bool) -> None:
         print(f"No figure: {error} Give another place with --figure.")
         return
     wrote(place)
+
+
+def _show_bill(folder: Path) -> None:
+    """Cost by teacher, cost to a level of success, and what the last answers bought."""
+    from apil.runs.bill import HUNDRED, LEVELS, bill
+
+    own = bill(folder)
+    cost: dict[str, Any] = {name: own.cost.get(name, "not known") for name in own.answers}
+    columns: dict[str, dict[str, Any]] = {"answers": dict(own.answers), "cost": cost}
+    columns["answers"]["in all"], columns["cost"]["in all"] = sum(own.answers.values()), own.total
+    print_columns("The bill", columns)
+    bought = own.last_hundred
+    if bought is None:
+        print("What they bought is known to runs that look at success alone: train with --looks 50.")
+        return
+    to = {f"{level:.0%}": own.cost_to(level) for level in LEVELS}
+    costs = {level: "not reached" if paid is None else paid for level, paid in to.items()}
+    print_columns("Cost to a level of success alone", {"cost": costs})
+    paid, rise = bought
+    points = f"{100 * rise.mean:.1f} points [{100 * rise.low:.1f}, {100 * rise.high:.1f}]"
+    print(f"The last {HUNDRED} answers before the last look cost {paid:g} and bought {points} of success alone.")
 
 
 def _show_outlook(folder: Path) -> None:

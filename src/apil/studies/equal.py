@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from apil.files import write_bytes, write_json, write_text
+from apil.studies.bill import write_bill
 from apil.studies.figures import ANSWER_PLATES, render
 from apil.studies.files import StudyFile
 from apil.studies.findings import at_equal_answers
@@ -68,6 +69,7 @@ def write_points(study: StudyFile, cells: Sequence[Cell], folder: Path, label: s
     own = {(cell["teacher"], cell["query"]): cell for cell in _cells(study, measured)}
     _write_runs(study, measured, folder)
     write_records(ends, folder, gates_of(study, cells), {"baseline": study.baseline}, own)
+    write_bill(folder, {label: cells}, study.costs)
     build_report(folder, workers)
     return measured
 

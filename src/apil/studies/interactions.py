@@ -14,7 +14,9 @@ import numpy as np
 
 from apil.files import read_rows, write_json, write_text
 from apil.learning.build import committee_of
+from apil.runs.bill import member_names
 from apil.studies import statistics
+from apil.studies.bill import write_bill
 from apil.studies.figures import PLATES
 from apil.studies.files import StudyFile
 from apil.studies.headline import Headline
@@ -50,19 +52,12 @@ class Spent:
                 self.cost[name] = given[k] * costs.get(name, costs.get(member, 1.0))
 
 
-def member_names(members: Sequence[str]) -> list[str]:
-    """A name for each member of a committee; those that share one are numbered: uniform, uniform-2."""
-    return [
-        name if members[:k].count(name) == 0 else f"{name}-{members[:k].count(name) + 1}"
-        for k, name in enumerate(map(str, members))
-    ]
-
-
 def write_task(study: StudyFile, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
     """Writes the records, tables, figures and report of one task; returns what `interactions.json` holds."""
     results = write_records(cells, folder, gates_of(study, cells))
     found = _interactions(study, [Spent(result, folder / "runs", study.costs) for result in results])
     write_json(folder / "interactions.json", found)
+    write_bill(folder, {cells[0].config.task.name: cells}, study.costs)
     build_report(folder, workers)
     return found
 

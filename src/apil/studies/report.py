@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from apil.files import remove, write_bytes
+from apil.studies.bill import bill_tables
 from apil.studies.extras import Extras, extras_of
 from apil.studies.figures import ANSWER_PLATES, OVER_TRAINING, PLATES, Plate, render
 from apil.studies.findings import findings
@@ -33,7 +34,7 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
     plates = list(extras.plates(PLATES))
     if study.points:
         plates = [*ANSWER_PLATES, *(plate for plate in plates if plate.name not in OVER_TRAINING)]
-    tables = [*extras.tables(study), *all_tables(study)]
+    tables = [*extras.tables(study), *all_tables(study), *bill_tables(folder)]
     figures = _render_all(plates, study, workers)
     contents = {f"{table.name}.md": table.markdown().encode() for table in tables}
     for plate, formats in figures:

@@ -17,6 +17,7 @@ from apil.query import QUERY_POLICIES, needs_threshold
 from apil.runs.calibration import load_calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings.record import described
+from apil.studies.bill import write_bill
 from apil.studies.engines import Open, Tally, local, run_cells
 from apil.studies.equal import write_points, write_pooled
 from apil.studies.files import own_plan, read_study_file
@@ -135,6 +136,7 @@ def _of_task(
         told.line("Writing tables, figures and the report")
         with reporting(asked.out):
             write_records(cells, asked.out, {query: notes[query] for query in asked.queries if query in notes})
+            write_bill(asked.out, {task: cells})
             kind.examples(asked, cells)
             build_report(asked.out, options.workers)
     return read_study(asked.out)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from apil.files import write_bytes, write_json, write_text
+from apil.studies.bill import bill_tables
 from apil.studies.budget.compare import Comparison, findings, scales, summary
 from apil.studies.budget.definition import NEVER
 from apil.studies.budget.figures import all_figures
@@ -22,7 +23,7 @@ def write_report(folder: Path, compared: Comparison, about: Mapping[str, Any]) -
     """`about` is what `about.json` says."""
     write_json(folder / "summary.json", summary(compared, about["winner"]))
     write_json(folder / "scales.json", scales(compared))
-    tables = all_tables(compared, about)
+    tables = [*all_tables(compared, about), *bill_tables(folder)]
     for table in tables:
         write_text(folder / f"{table.name}.md", table.markdown())
     figures = all_figures(compared, about, read_asked(folder))

@@ -10,6 +10,7 @@ from typing import Any
 from apil.files import read_json, write_json
 from apil.registry import PLUGINS
 from apil.runs.environment import environment
+from apil.studies.bill import write_bill
 from apil.studies.budget.compare import Comparison
 from apil.studies.budget.definition import Benchmark, read_benchmark
 from apil.studies.budget.plan import Planned, planned
@@ -66,6 +67,7 @@ def _write_records(benchmark: Benchmark, runs: Sequence[Planned], folder: Path) 
     write_runs(folder, [run_of(run, inside) for run in runs])
     places = (asked(task, [run for run in runs if run.task is task], inside) for task in benchmark.tasks)
     write_asked(folder, [found for found in places if found is not None])
+    write_bill(folder, {task.label: [run.cell for run in runs if run.task is task] for task in benchmark.tasks})
     write_json(folder / ABOUT, _about(benchmark, runs, folder))
 
 
