@@ -6,6 +6,7 @@ import importlib
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 import tomllib
 from contextlib import ExitStack
@@ -146,42 +147,57 @@ def _importable(name: str) -> bool:
 # Code.
 
 
-def _blocks() -> list[Any]:
-    pages = [
-        _ROOT / "README.md",
-        *(_ROOT / "docs" / "guide" / f"{name}.md" for name in ("getting-started", "settings", "plug-ins", "watching")),
-    ]
-    found = []
-    for page in pages:
-        for number, code in enumerate(
-            re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE), 1
-        ):
-            found.append(pytest.param(code, id=f"{page.stem}-{number}"))
-    return found
+_FENCED = re.compile(
+    r"^(?:<!-- (?P<not_run>not run: .+?) -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```", re.DOTALL | re.MULTILINE
+)
+"""A block of code. A comment in front of it says why it is not run."""
+
+
+def _fenced(page: Path, kind: str) -> list[re.Match[str]]:
+    return [block for block in _FENCED.finditer(page.read_text(encoding="utf-8")) if block["kind"] == kind]
 
 
 _SMALL = {
-    r"answer_budget=\d+": "answer_budget=20",
     r"iterations=\d+": "iterations=2",
+    r"answer_budget=\d+": "answer_budget=20",
     r"seeds=\d+": "seeds=1",
     r"(episodes=|evaluate\()\d+": r"\g<1>4",
 }
 
 
-@pytest.mark.parametrize("code", _blocks())
-def test_code_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for what, small in _SMALL.items():
-        code = re.sub(what, small, code)
+@pytest.mark.parametrize(
+    "page", [page for page in _PAGES if _fenced(page, "python")], ids=lambda page: page.relative_to(_ROOT).as_posix()
+)
+def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page are run in their order, each with what those before it have named."""
     script = tmp_path / "script.py"
-    script.write_text(code)
     (tmp_path / "examples").symlink_to(EXAMPLES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
+    before, known = set(sys.modules), dict[str, Any]()
     with names_taken_back():
-        runpy.run_path(str(script), run_name="__main__")
+        for block in _fenced(page, "python"):
+            code = block["code"]
+            for what, small in _SMALL.items():
+                code = re.sub(what, small, code)
+            if block["not_run"]:
+                compile(code, str(page), "exec")
+                continue
+            script.write_text(code)
+            ran = runpy.run_path(str(script), init_globals=known, run_name="__main__")
+            known |= {name: value for name, value in ran.items() if not name.startswith("__")}
     for name in {path.stem for path in EXAMPLES.glob("*.py")} & (set(sys.modules) - before):
         del sys.modules[name]
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.relative_to(_ROOT).as_posix())
+def test_other_blocks_are_sound(page: Path) -> None:
+    kinds = {block["kind"] for block in _FENCED.finditer(page.read_text(encoding="utf-8"))}
+    assert kinds <= {"python", "toml", "bash", "text"}, "say what a block is, so that it is checked"
+    for block in _fenced(page, "toml"):
+        tomllib.loads(block["code"])
+    for block in _fenced(page, "bash"):
+        subprocess.run(["bash", "-n"], input=block["code"], text=True, check=True)
 
 
 # Commands.
@@ -195,16 +211,20 @@ def _commands(page: Path) -> tuple[set[str], list[list[str]]]:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     plugins: set[str] = set()
     found = []
-    for line in [*re.findall(r"^    (.*)$", text, re.MULTILINE), *_spans(text)]:
+    in_blocks = "".join(block["code"] for block in _fenced(page, "bash")).replace("\\\n", " ").splitlines()
+    for line in [*re.findall(r"^    (.*)$", text, re.MULTILINE), *_spans(text), *in_blocks]:
         typed = re.fullmatch(r"(?:APIL_PLUGINS=(\S+) )?(?:\.venv/bin/)?(apil .*?)(?:\s+#.*)?", line)
         if typed and typed[2] not in _NO_COMMANDS:
-            plugins |= {Path(name).stem for name in (typed[1] or "").split(",") if name}
+            paths = [name for name in (typed[1] or "").split(",") if name]
+            plugins |= {name.removeprefix("examples/").removesuffix(".py") for name in paths}
             found.append(shlex.split(typed[2])[1:])
     return plugins, found
 
 
 @pytest.mark.parametrize(
-    "page", [_ROOT / "README.md", *sorted(_ROOT.glob("docs/guide/*.md"))], ids=lambda page: page.stem
+    "page",
+    [page for page in _PAGES if page.name != "CHANGELOG.md"],
+    ids=lambda page: page.relative_to(_ROOT).as_posix(),
 )
 def test_commands_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -221,6 +241,17 @@ def test_commands_can_be_typed(page: Path, tmp_path: Path, monkeypatch: pytest.M
                 if not (isinstance(error, SystemExit) and error.code == 0):
                     wrong.append(f"{' '.join(words)}: {error}")
     assert wrong == []
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.relative_to(_ROOT).as_posix())
+def test_targets_and_extras_exist(page: Path) -> None:
+    """What `make` and `pip` are asked for."""
+    text = page.read_text(encoding="utf-8")
+    targets = set(re.findall(r"(?:^    |`)make ([\w.][\w./-]*)", text, re.MULTILINE))
+    known = set(re.findall(r"^([\w./-]+):", (_ROOT / "Makefile").read_text(), re.MULTILINE)) | {".venv/ready"}
+    extras = {name for names in re.findall(r"(?:apil|\.)\[([\w,]+)\]'", text) for name in names.split(",")}
+    offered = set(tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert (targets - known, extras - offered) == (set(), set())
 
 
 def _try(words: list[str], folder: Path) -> None:

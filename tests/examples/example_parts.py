@@ -33,8 +33,9 @@ def names_taken_back() -> Iterator[None]:
 
 @contextmanager
 def imported(name: str) -> Iterator[ModuleType]:
-    """An example as a module; the names that it registers are taken back in the end."""
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    """An example as a module, by its path without the ending; the names that it registers are taken back in the end."""
+    path, name = EXAMPLES / f"{name}.py", name.rpartition("/")[2]
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     with names_taken_back():

@@ -88,6 +88,10 @@ class _Glimpse:
         self._view: RunView | None = None
         self._looked = 0.0
 
+    def forget(self) -> None:
+        """Makes the next call look, however soon it comes."""
+        self._looked = 0.0
+
     def __call__(self) -> RunView | None:
         now = time.monotonic()
         if now - self._looked >= _LOOK_SECONDS:
@@ -118,6 +122,10 @@ class TrainingPanel:
     def line(self, text: str) -> None:
         """Prints a line above the panel."""
         self.live.console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def see_the_end(self) -> None:
+        """Looks once more, for what is left on the screen."""
+        self._glimpse.forget()
 
     def _drawn(self) -> RenderableType:
         view = self._glimpse()
@@ -159,6 +167,7 @@ def training(folder: Path, what: str, total: int, *, of_answers: bool) -> Iterat
         made = TrainingPanel(folder, what, total, of_answers, console)
         with made.live:
             yield made
+            made.see_the_end()
         return
     with progress_bars() as bars:
         yield TrainingLines(folder, what, total, of_answers, bars)
