@@ -117,6 +117,17 @@ def test_a_run_looks_and_stops_the_same_alone_and_in_a_stack(monkeypatch: pytest
     assert stack.answers(2) < 500
 
 
+def test_walks_in_flight_ask_no_more_when_flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apil.learning.outlook.SURE", 0.0)
+    trainer = Trainer([_run("random", threshold=0.2, looks=4, stop="when-flat", iterations=60, walks=3)])
+    trainer.train()
+    found = trainer.outlook(0)
+    assert found is not None
+    assert found.is_flat
+    assert trainer.answers(0) <= found.answers + 3, "those that were open may come"
+    assert trainer.iteration <= 60
+
+
 @pytest.mark.parametrize("after", [2, 7, 13])
 def test_a_run_that_is_to_stop_when_flat_resumes_exactly(
     after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

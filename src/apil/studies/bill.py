@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +20,7 @@ from apil.learning.metrics import Row
 from apil.runs.bill import HUNDRED, LEVELS, Bill, bill
 from apil.studies.plan import Cell
 from apil.studies.statistics import Estimate, Floats, from_json, interval, needed
-from apil.studies.tables import Table, TableBlock, explained, shown
+from apil.studies.tables import NOTHING, Table, TableBlock, explained, shown
 from apil.studies.text import spelled, texts
 
 NAME = "bill.json"
@@ -91,7 +92,16 @@ def _entry(runs: Sequence[_Paid], source: Source) -> dict[str, Any]:
         "total": interval([run.bill.total for run in last]),
         "to": levels,
         "last_hundred": interval([_last_hundred(own, source) for own in _by_seed(runs)]),
+        "outlook": _outlook(last),
     }
+
+
+def _outlook(runs: Sequence[_Paid]) -> dict[str, Any] | None:
+    """What more answers would bring: how many runs have which verdict, and the gain from as many again."""
+    found = [run.bill.curves.outlook for run in runs if run.bill.curves is not None]
+    if not found:
+        return None
+    return {"verdicts": Counter(own.verdict for own in found), "gain": interval([own.gain.mean for own in found])}
 
 
 def _by_seed(runs: Sequence[_Paid]) -> Iterator[list[_Paid]]:
@@ -150,30 +160,37 @@ def bill_tables(folder: Path) -> list[Table]:
 def _block(task: str, teacher: str, entries: Sequence[Mapping[str, Any]], levels: Sequence[float]) -> TableBlock:
     members = list(dict.fromkeys(name for entry in entries for name in entry["answers"]))
     selected = any(entry["select"] != "environment" for entry in entries)
+    looked = any(entry["outlook"] for entry in entries)
     header = (
         *("rule", *(["selector"] if selected else [])),
         *(f"{name}: {what}" for name in members for what in ("answers", "cost")),
         *("cost in all", *(f"cost to {level:.0%}" for level in levels), "the last 100 answers (points)"),
+        *(["as many again (points)", "outlook"] if looked else []),
     )
-    return TableBlock(
-        f"{task}, teacher {spelled(teacher)}", header, tuple(_row(entry, members, selected) for entry in entries)
-    )
+    rows = (_row(entry, members, selected, looked) for entry in entries)
+    return TableBlock(f"{task}, teacher {spelled(teacher)}", header, tuple(rows))
 
 
-def _row(entry: Mapping[str, Any], members: Sequence[str], selected: bool) -> tuple[str, ...]:
+def _row(entry: Mapping[str, Any], members: Sequence[str], selected: bool, looked: bool) -> tuple[str, ...]:
     seeds = entry["seeds"]
     each = (
         shown(from_json(entry[what].get(name)), decimals, seeds)
         for name in members
         for what, decimals in (("answers", 0), ("cost", 1))
     )
-    bought = from_json(entry["last_hundred"])
-    points = Estimate(*(100 * value for value in (bought.mean, bought.low, bought.high)))
+    outlook = entry["outlook"] or {"gain": None, "verdicts": {}}
+    verdicts = ", ".join(f"{verdict} ({runs})" for verdict, runs in outlook["verdicts"].items())
     return (
         *(entry["query"], *([entry["select"]] if selected else [])),
         *(*each, shown(from_json(entry["total"]), 1, seeds)),
-        *(*(_level(own, seeds) for own in entry["to"]), shown(points, 1, seeds)),
+        *(*(_level(own, seeds) for own in entry["to"]), _points(entry["last_hundred"], seeds)),
+        *([_points(outlook["gain"], seeds), verdicts or NOTHING] if looked else []),
     )
+
+
+def _points(found: Mapping[str, float | None] | None, seeds: int) -> str:
+    share = from_json(found)
+    return shown(Estimate(*(100 * value for value in (share.mean, share.low, share.high))), 1, seeds)
 
 
 def _level(found: Mapping[str, Any], seeds: int) -> str:
