@@ -44,6 +44,14 @@ class PlainArguments:
     """Query rates, uncertainties and success with help are measured with greedy actions too."""
 
 
+_TEACHER_MODEL = {
+    "persona_js": "between its members, bits (0: one teacher to the agent, 1: nothing in common)",
+    "mixture_js": "from the agent to the committee, bits (0: a perfect copy)",
+    "identity_calibration_error": "error in who answers (0: the agent knows)",
+}
+"""What the figures of the teacher model mean, for the terminal."""
+
+
 class PlainEvaluation:
     """Alone and with help, and what the agent knows about its teachers."""
 
@@ -64,8 +72,8 @@ class PlainEvaluation:
         done = load_checkpoint(folder, settings)
         result = {"iteration": done.iteration if done else 0, "greedy": wanted.greedy, **found}
         title = f"{settings.task.name}, taught by {settings.teachers.name}, query policy {settings.query.name}"
-        known = {name: value for name, value in model.items() if isinstance(value, float)}
-        tables = {title: result, "Does the agent know its teachers? (divergences in bits)": known}
+        known = {_TEACHER_MODEL.get(name, name): value for name, value in model.items() if isinstance(value, float)}
+        tables = {title: result, "Does the agent know its teachers?": known}
         return Measured("evaluation.json", {**result, "teacher_model": model}, tables)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from apil.files import write_bytes, write_json, write_text
+from apil.files import read_json, write_bytes, write_json, write_text
 from apil.studies.bill import write_bill
 from apil.studies.figures import ANSWER_PLATES, render
 from apil.studies.files import StudyFile
@@ -125,8 +125,15 @@ def write_pooled(study: StudyFile, measured: Sequence[Measured], out: Path, name
     about = {"study": name, "tasks": tasks, "seeds": study.seeds, "baseline": study.baseline}
     _write_runs(study, measured, out)
     write_json(out / "summary.json", {**about, "cells": cells})
-    records = of_cells_alone(out, name, study.seeds, study.baseline, cells_of(cells))
-    table = answers_table(records, f"Tasks: {', '.join(tasks)}. {study.seeds} seeds of each.")
+    report_pooled(out)
+
+
+def report_pooled(out: Path) -> None:
+    """Writes the table, the figures and the page over all tasks from `summary.json` in the study's folder."""
+    found = read_json(out / "summary.json")
+    name, tasks, seeds = found["study"], found["tasks"], found["seeds"]
+    records = of_cells_alone(out, name, seeds, found["baseline"], cells_of(found["cells"]))
+    table = answers_table(records, f"Tasks: {', '.join(tasks)}. {seeds} seeds of each.")
     write_text(out / f"{table.name}.md", table.markdown())
     drawn = [(plate, render(plate, records)) for plate in ANSWER_PLATES]
     for plate, formats in drawn:
@@ -134,7 +141,7 @@ def write_pooled(study: StudyFile, measured: Sequence[Measured], out: Path, name
             write_bytes(out / f"{plate.name}.{ending}", data)
     shown = shown_figures(records, drawn)
     values = {
-        "title": f"The study {name}",
+        "title": f"Rules at the same numbers of answers: the study {name}",
         "tasks": tasks,
         "table": table,
         "headline": headline(records, [each.name for each in shown]),
