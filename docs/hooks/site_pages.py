@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 _PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "benchmarks/README.md")
-_SECTIONS = {"How-to guides": "guide", "Method": "method", "Decisions": "decisions"}
+_SECTIONS = {"Tutorials": "tutorials", "How-to guides": "guide", "Method": "method", "Decisions": "decisions"}
 """Sections of the navigation that take every page of a folder."""
 _ASSET = re.compile(
     r"""<(?:script|img|iframe|source|video|audio|embed)\b[^>]*?\ssrc=["']?((?:https?:)?//[^"'\s>]+)"""
