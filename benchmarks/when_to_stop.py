@@ -129,6 +129,23 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "answers_saved": saved,
         "success_lost": lost,
         "looking_share_of_time": to_json(estimate([row["looking"] / row["stop"]["seconds"] for row in rows])),
+        "by_task": [_of_task(task, [row for row in rows if row["task"] == task]) for task in tasks],
+    }
+
+
+def _of_task(task: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Means over seeds."""
+    alone = {
+        name: to_json(estimate([row[name]["success_alone"] for row in rows if name in row]))
+        for name in ("stop", "whole", "twice")
+    }
+    return {
+        "task": task,
+        "full": rows[0]["full"],
+        "seeds": len(rows),
+        "flat": sum(row["flat"] for row in rows),
+        "answers": to_json(estimate([row["stop"]["answers"] for row in rows])),
+        "success_alone": alone,
     }
 
 
@@ -154,12 +171,14 @@ def main() -> None:
             continue
         (task,) = read_benchmark(asked.folder, [label]).tasks
         found["rows"] += compared(task, asked, clock)
-        versions = {name: environment()[name] for name in ("commit", "torch", "numpy", "python")}
-        write_json(asked.out, {**found, "summary": summary(found["rows"]), "versions": versions})
+        found["versions"] = {name: environment()[name] for name in ("commit", "torch", "numpy", "python")}
+        write_json(asked.out, {**found, "summary": summary(found["rows"])})
         for row in found["rows"][-len(asked.seeds) :]:
             alone = {name: row[name]["success_alone"] for name in ("stop", "whole", "twice") if name in row}
             print(label, row["seed"], f"{row['stop']['answers']} of {row['full']} answers", alone, flush=True)
-    print(summary(found["rows"]))
+    write_json(asked.out, {**found, "summary": summary(found["rows"])})
+    for name, figure in summary(found["rows"]).items():
+        print(name, figure)
 
 
 if __name__ == "__main__":

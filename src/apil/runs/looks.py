@@ -70,6 +70,8 @@ def figure(curves: LearningCurves) -> bytes:
     made = [(look.answers, look.progress) for look in curves.looks if look.progress is not None]
     _draw(progress, made, "steps with progress (Alg 2)", _GREY)
     progress.set_ylim(-0.03, 1.03)
+    for axes in (success, loss, progress):
+        _log_answers(axes, max(1, curves.looks[0].answers), 2.0 * max(1, curves.looks[-1].answers))
     content = io.BytesIO()
     drawn.savefig(content, format="png", facecolor="white", metadata={"Software": None})
     return content.getvalue()
@@ -89,15 +91,24 @@ def _draw_success(axes: Any, curves: LearningCurves) -> None:
     if found.teachers.success is not None:
         axes.axhline(found.teachers.success, color=_GREY, linestyle=":", label="teachers")
     axes.axvline(n[-1], color=_GREY, linewidth=0.8)
-    axes.set(xscale="log", xlabel="answers", title="Success alone", ylim=(-0.03, 1.05))
+    axes.set(title="Success alone", ylim=(-0.03, 1.05))
     axes.legend(fontsize=7, frameon=False)
 
 
+def _log_answers(axes: Any, low: float, high: float) -> None:
+    """The same axis of answers for all curves."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set(xscale="log", xlabel="answers", xlim=(low / 1.1, 1.1 * high))
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
 def _draw(axes: Any, points: Sequence[tuple[int, float]], title: str, color: str) -> None:
-    axes.set(xlabel="answers", title=title)
+    axes.set(title=title[0].upper() + title[1:])
     known = [(max(n, 1), value) for n, value in points]
     if known:
         axes.plot(*zip(*known, strict=True), "o-", color=color, markersize=3, linewidth=1)
-        axes.set_xscale("log")
     else:
         axes.text(0.5, 0.5, "not known", ha="center", va="center", transform=axes.transAxes)

@@ -98,7 +98,7 @@ def _succeeds(study: StudyRecords) -> list[str]:
 
 def _differ(study: StudyRecords) -> list[str]:
     known = [query for query in study.queries if _values(study, query, "success_alone")]
-    order = [query for query in ("apil", "dagger", "random") if query in known]
+    order: list[str] = [query for query in ("apil", "dagger", "random") if query in known]
     if "apil" not in known:
         order = sorted(known, key=lambda query: -fmean(_values(study, query, "success_alone")))[:2]
     said = []
