@@ -38,6 +38,37 @@ def stream_key(seed: int, stream: str) -> int:
     return int.from_bytes(digest, "little")
 
 
+class Share(int):
+    """A number of things, such as episodes, that are some of a larger batch and stand side by side in it.
+
+    Draws of a shape with a share in it are those of the whole batch, cut to the share.
+    """
+
+    first: int
+    """The place of the first of them in the batch."""
+    total: int
+    """The size of the batch."""
+
+    def __new__(cls, count: int, first: int, total: int) -> Share:
+        made = super().__new__(cls, count)
+        made.first, made.total = first, total
+        return made
+
+
+def whole_of(count: int) -> tuple[int, int]:
+    """The place of the first of `count` things in their batch, and the size of that: 0 and `count` but for a share."""
+    return (count.first, count.total) if isinstance(count, Share) else (0, count)
+
+
+def _wholes(shape: Sequence[int]) -> list[int]:
+    return [whole_of(size)[1] for size in shape]
+
+
+def _cut(shape: Sequence[int]) -> tuple[slice, ...]:
+    """Where the numbers of a shape are in those of the whole batches; the runs lead."""
+    return (slice(None), *(slice(first := whole_of(size)[0], first + size) for size in shape))
+
+
 class Draws:
     """Random numbers of one stream for every run of a stack, at one iteration; the runs lead every result.
 
@@ -61,11 +92,12 @@ class Draws:
         some.runs = len(some._base)
         return some
 
-    def _bits(self, count: int) -> NDArray[np.uint64]:
-        """[runs, count] 64-bit words."""
-        positions = np.arange(self._next + 1, self._next + 1 + count, dtype=np.uint64)
+    def _bits(self, count: int, skip: int = 0, total: int | None = None) -> NDArray[np.uint64]:
+        """[runs, count] 64-bit words; `skip` come before them and are not made, of a `total` that is used up."""
+        first = self._next + 1 + skip
+        positions = np.arange(first, first + count, dtype=np.uint64)
         positions *= _GAMMA
-        self._next += count
+        self._next += count if total is None else total
         bits = self._base[:, None] + positions
         for rows in self._blocks(count):
             _mix(bits[rows])
@@ -79,6 +111,8 @@ class Draws:
 
     def uniform(self, *shape: int) -> Tensor:
         """[runs, *shape] float32 in the open interval (0, 1): neither end is ever drawn."""
+        if Share in map(type, shape):
+            return self.uniform(*_wholes(shape))[_cut(shape)].contiguous()
         count = math.prod(shape)
         words = self._bits((count + 1) // 2).view(np.uint32)[:, :count]
         values = np.empty(words.shape, np.float32)
@@ -99,12 +133,19 @@ class Draws:
 
     def words(self, *shape: int) -> NDArray[np.uint64]:
         """[runs, *shape] random 64-bit words: keys for generators of other people's code (`generator`)."""
-        return self._bits(math.prod(shape)).reshape(-1, *shape)
+        return self._bits(math.prod(_wholes(shape))).reshape(-1, *_wholes(shape))[_cut(shape)]
 
     def kept(self, rate: float, *shape: int) -> Tensor:
         """[runs, *shape] dropout mask: 0 with probability `rate` (in steps of 2^-16), else 1 / (1 - rate)."""
         count = math.prod(shape)
-        lanes = self._bits((count + 3) // 4).view(np.uint16)[:, :count]
+        if shape and type(shape[0]) is Share:  # a part of the rows: the others are not drawn
+            row = math.prod(shape[1:])
+            start, total = shape[0].first * row, shape[0].total * row
+            skip = start // 4
+            words = self._bits((start + count + 3) // 4 - skip, skip, (total + 3) // 4)
+            lanes = words.view(np.uint16)[:, start - 4 * skip : start - 4 * skip + count]
+        else:
+            lanes = self._bits((count + 3) // 4).view(np.uint16)[:, :count]
         kept = (lanes >= np.uint16(min(round(rate * 65536), 65535))).astype(np.float32)
         kept *= np.float32(1.0 / (1.0 - rate))
         return torch.as_tensor(kept.reshape(-1, *shape))

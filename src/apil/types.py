@@ -9,7 +9,7 @@ and in the units of the task; then A = n. The learner sees them scaled to -1 to 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -221,6 +221,12 @@ class Lessons:
     """[runs, episodes, T] long: who answered."""
     live: Tensor
     """[runs, episodes, T] bool: the episode was still going on."""
+
+    def of_episodes(self, part: slice) -> Lessons:
+        """Some of the episodes."""
+        own: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(Lessons)}
+        cut: dict[str, Any] = {name: None if value is None else value[:, part] for name, value in own.items()}
+        return Lessons(**cut)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from apil.tasks.options import options_of
 from apil.terminal import print_table, wrote
 
 if TYPE_CHECKING:
+    from apil.learning.build import Parts
     from apil.learning.trainer import Trainer
 
 
@@ -84,8 +85,22 @@ def _events(folder: Path, typed: Any) -> Iterator[Callable[[], None]]:
 
 
 def run(typed: Any, argv: Sequence[str]) -> int:
-    from apil.device import device_of
     from apil.learning.build import Parts
+    from apil.learning.crew import joined
+    from apil.runs.crew import follow
+    from apil.runs.train import crew_stop
+
+    with joined(typed.device) as (crew, device):
+        parts = Parts(device=device, crew=crew)
+        if crew.rank == 0:
+            return _lead(typed, argv, parts)
+        with crew_stop() as stopped:
+            follow(parts, stopped)
+    return 0
+
+
+def _lead(typed: Any, argv: Sequence[str], parts: Parts) -> int:
+    """In the process that has the folder, which is the only one unless torchrun has started more."""
     from apil.learning.spending import ENDED
     from apil.runs.calibration import load_calibration
     from apil.runs.ending import ending
@@ -95,7 +110,6 @@ def run(typed: Any, argv: Sequence[str]) -> int:
     from apil.runs.train import resume_run, start_run
 
     folder = typed.resume or typed.out
-    parts = Parts(device=device_of(typed.device))
     if typed.resume:
         for name in given(typed, argv, ("resume", "iterations", "device", "tensorboard")):
             raise ApilError(

@@ -14,6 +14,7 @@ from apil.device import HOST, Device, here
 from apil.errors import ApilError, unknown_name
 from apil.learning.ask import Guard
 from apil.learning.collect import Agents
+from apil.learning.crew import ALONE, Crew
 from apil.learning.group import Group
 from apil.memory import memory_left
 from apil.model.encoded import encoded
@@ -46,6 +47,8 @@ class Parts:
     optimizer: OptimizerFactory | None = None
     device: Device = HOST
     """Where models and query policies live."""
+    crew: Crew = ALONE
+    """The processes that train the run."""
 
     def members(self, config: RunSettings) -> tuple[str, ...]:
         """A name for each of the K identities."""

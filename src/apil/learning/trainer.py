@@ -15,10 +15,10 @@ from torch import Tensor
 
 from apil.device import HOST
 from apil.errors import ApilError
-from apil.learning.ask import AnswerLog
+from apil.learning.ask import AnswerLog, Keep
 from apil.learning.average import Average
 from apil.learning.build import NAMED, Parts, build, configure_torch, whole_episodes
-from apil.learning.collect import collect, review
+from apil.learning.collect import OpenTeachers, collect, review
 from apil.learning.flight import Finished, Flight, merge
 from apil.learning.group import Groups, take
 from apil.learning.metrics import Meter, Row
@@ -34,7 +34,7 @@ from apil.learning.walk import Agents, Question
 from apil.learning.window import new_window
 from apil.rng import Undropped
 from apil.settings import RunSettings
-from apil.teachers.protocol import Desk, Kept, costs_of, desk_of
+from apil.teachers.protocol import Desk, Kept, answers_batches, costs_of, desk_of
 from apil.types import Answer, Episodes
 
 
@@ -62,7 +62,7 @@ class Trainer:
         self._tally: Tally | None = None
         learner = configs[0].learner
         window = new_window(self.agents, learner)
-        self._learner = Learner(self.agents, parts.optimizer_of(configs[0]), learner.clip, window)
+        self._learner = Learner(self.agents, parts.optimizer_of(configs[0]), learner.clip, window, parts.crew)
         switch = torch.tensor([config.whom.switch_cost for config in configs], dtype=torch.float64)
         self._meter = Meter(len(configs), _costs(self.agents, switch), switch if bool(switch.any()) else None)
         self._average = Average(self.agents, learner.average) if learner.average else None
@@ -82,6 +82,8 @@ class Trainer:
         self._first_walk = 0
         if configs[0].walks:
             _check_walks(configs)
+        if not parts.crew.alone:
+            _check_crew(configs, self.agents)
         self._executes = Groups(self.agents.queries).join(executes) & (configs[0].query.asking == "live")
 
     def _new_store(self, rooms: Sequence[Room] | None) -> Store:
@@ -247,13 +249,50 @@ class Trainer:
         if first.walks:
             return self._walk_in_flight(first.walks)
         left = self._spending.left(self._meter.answers)
-        drive = collect if first.query.asking == "live" else review
-        episodes = drive(self.agents, self.iteration, first.learner.batch, log=self._log, left=left)
+        episodes = self._shared_walk(left) if self._shares(left) else self._whole_walk(left)
         if left is None:
             return episodes
         # What a run wanted to ask after its last answer was not left unanswered by anybody.
         open_ones = (episodes.answered.sum((1, 2)) < left).view(-1, 1, 1)
         return replace(episodes, unanswered=episodes.unanswered & open_ones)
+
+    def _whole_walk(self, left: Tensor | None) -> Episodes:
+        drive = collect if self.configs[0].query.asking == "live" else review
+        return drive(self.agents, self.iteration, self.configs[0].learner.batch, log=self._log, left=left)
+
+    def _shares(self, left: Tensor | None) -> bool:
+        """Whether several processes share the episodes of the next batch. Where what is asked in one episode depends on
+        the others, each of them walks the whole batch: the last answers of a budget, a review, a choice of teachers."""
+        first = self.configs[0]
+        if self._parts.crew.alone or first.query.asking != "live" or self.agents.selectors:
+            return False
+        most = first.learner.batch * self.agents.task.horizon
+        return left is None or int(left[0]) == 0 or int(left[0]) >= most
+
+    def _shared_walk(self, left: Tensor | None) -> Episodes:
+        """Walks the share of this process in the next batch of episodes; returns the whole batch."""
+        batch, crew = self.configs[0].learner.batch, self._parts.crew
+        asks = left is None or int(left[0]) > 0
+        own = collect(self.agents, self.iteration, crew.share(batch), left=None if asks else left)
+        episodes = crew.gather(own, batch)
+        if self._log is not None and asks:
+            self._note_all(self._log, episodes)
+        return episodes
+
+    def _note_all(self, log: AnswerLog, episodes: Episodes) -> None:
+        """Writes the answers of a batch down, but for those that are on file from before a stop: simulated teachers
+        give them again."""
+        put = episodes.answered | episodes.unanswered
+        for t in range(put.shape[-1]):
+            if bool(put[..., t].any()):
+                said = (episodes.action, episodes.distance, episodes.identity, episodes.answered)
+                answer = Answer(*(table[:, :, t] for table in said))
+
+                def given(missing: Tensor, keep: Keep, answer: Answer = answer) -> Answer:
+                    keep(missing, answer, False)
+                    return answer
+
+                log.consult(self.iteration, t, put[..., t], given)
 
     def _walk_in_flight(self, walks: int) -> Episodes:
         """The next episodes that come to their end. Their answers are in the store since they were given."""
@@ -399,6 +438,21 @@ class Trainer:
     def _restore_run(self, run: int, saved: Mapping[str, Tensor]) -> None:
         for name, view in self._views(run).items():
             view.copy_(saved[name])
+
+
+def _check_crew(configs: Sequence[RunSettings], agents: Agents) -> None:
+    """Refuses what several processes cannot train together."""
+    opened = OpenTeachers.of(agents, 0, 1)
+    for wrong, why in (
+        (len(configs) > 1, "a stack of several runs: train them one by one"),
+        (bool(configs[0].walks), "walks in flight: leave --walks out"),
+        (
+            not all(answers_batches(group.part) for group in opened.sessions),
+            "teachers that are asked one question at a time (people, services, scripts): train in one process",
+        ),
+    ):
+        if wrong:
+            raise ApilError(f"Several processes of torchrun do not go with {why}.")
 
 
 def _check_walks(configs: Sequence[RunSettings]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from apil.errors import ApilError
 from apil.learning.collect import Agents
+from apil.learning.crew import ALONE, Crew
 from apil.learning.group import Places, take
 from apil.learning.state import place_in
 from apil.learning.store import Store
@@ -26,10 +27,17 @@ class Learner:
     """
 
     def __init__(
-        self, agents: Agents, make_optimizer: OptimizerFactory, clip: float = 0.0, window: Window | None = None
+        self,
+        agents: Agents,
+        make_optimizer: OptimizerFactory,
+        clip: float = 0.0,
+        window: Window | None = None,
+        crew: Crew = ALONE,
     ) -> None:
         """The policy's gradient is cut to the length `clip`, if it is not 0. Where answers are replayed, query policies
-        learn from the `window`, or from the fresh episodes if there is none."""
+        learn from the `window`, or from the fresh episodes if there is none. The processes of a `crew` compute the
+        losses of the model for some of the episodes each."""
+        self._crew = crew
         self._agents, self._window = agents, window
         self._clip = clip
         self._everyone = slice(0, len(agents.streams.seeds))
@@ -65,15 +73,20 @@ class Learner:
         _check_finite(
             agents, [("policy", self._everyone, sums), *self._named(policy, identity), *query.named], iteration
         )
-        self._descend(self._optimizers, [policy, identity, *query.losses], [answered, answered, *query.active])
+        losses = [policy, identity, *query.losses]
+        policy, identity, *_ = self._descend(self._optimizers, losses, [answered, answered, *query.active])
         back = agents.thinking.back
         return {"policy_loss": back(policy.detach()), "identity_loss": back(identity.detach()), **query.logs}
 
     def _of_model(self, lessons: Lessons, number: int) -> tuple[Tensor, Tensor]:
-        """The losses of the model, on its device; `number` is that of the draws for dropout."""
-        agents = self._agents
+        """The losses of the model, on its device, or the share of this process in them; `number` is that of the draws
+        for dropout."""
+        agents, part = self._agents, self._crew.part(lessons.live.shape[1])
         with agents.thinking:
-            return agents.model.losses(agents.thinking.bring(lessons), agents.streams.draws("dropout", number))
+            draws = agents.streams.draws("dropout", number)
+            if part is None:
+                return agents.model.losses(agents.thinking.bring(lessons), draws)
+            return agents.model.losses(agents.thinking.bring(lessons), draws, part)
 
     def replay(
         self, episodes: Episodes, store: Store, iteration: int, updates: int, running: Tensor
@@ -97,8 +110,8 @@ class Learner:
             _check_finite(agents, self._named(*losses), iteration)
             # Who answers is often a matter of chance: the identity model would learn by heart what cannot be predicted.
             once = running & (number == iteration * updates)
-            self._descend(of_model, losses, [some & running, some & once])
-            total += agents.thinking.back(torch.stack(losses).detach())
+            summed = self._descend(of_model, losses, [some & running, some & once])
+            total += agents.thinking.back(torch.stack(summed).detach())
         policy, identity = total / updates
         return {"policy_loss": policy, "identity_loss": identity, **query.logs}
 
@@ -147,18 +160,38 @@ class Learner:
 
     def _descend(
         self, parts: Sequence[tuple[str, Places, Optimizer]], terms: Sequence[Tensor], active: Sequence[Tensor]
-    ) -> None:
-        """The losses of the parts share no parameters, so one backward pass serves them all."""
+    ) -> list[Tensor]:
+        """The losses of the parts share no parameters, so one backward pass serves them all. Returns the losses, those
+        of the model summed over all processes."""
         optimizers = [optimizer for _, _, optimizer in parts]
         parameters = [list(optimizer.parameters.values()) for optimizer in optimizers]
         # One sum: with a list of gradients to begin with, torch imports sympy, which takes half a second.
-        total = torch.cat(list(terms)).sum()
-        gradients = iter(torch.autograd.grad(total, [p for part in parameters for p in part]))
+        total = torch.cat([term if term.is_cpu else term.cpu() for term in terms]).sum()
+        found: Sequence[Tensor] = torch.autograd.grad(total, [p for part in parameters for p in part])
+        if not self._crew.alone:
+            found, terms = self._summed(parts, parameters, found, terms)
+        gradients = iter(found)
         for (name, _, optimizer), part, live in zip(parts, parameters, active, strict=True):
             own = [next(gradients) for _ in part]
             if name == "policy" and self._clip:
                 _cut(own, self._clip)
             optimizer.step(own, live)
+        return list(terms)
+
+    def _summed(
+        self,
+        parts: Sequence[tuple[str, Places, Optimizer]],
+        parameters: Sequence[Sequence[Tensor]],
+        gradients: Sequence[Tensor],
+        terms: Sequence[Tensor],
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Gradients and losses, summed over all processes; each has computed the losses of query policies as a whole,
+        whose mean is taken, so that no process drifts away from the others."""
+        whole = [name == "query" for name, _, _ in parts]
+        of_query = [own for own, several in zip(whole, parameters, strict=True) for _ in several]
+        values = zip([*gradients, *terms], [*of_query, *whole], strict=True)
+        summed = self._crew.sum([value / self._crew.size if own else value for value, own in values])
+        return summed[: len(gradients)], summed[len(gradients) :]
 
 
 @dataclass

@@ -174,12 +174,24 @@ class EncodedModel:
     def policies(self, observation: Observation) -> Tensor:
         return self.model.policies(self.encoded(observation))
 
-    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
+    def losses(self, lessons: Lessons, draws: Draws, part: slice | None = None) -> tuple[Tensor, Tensor]:
         """The losses of the model on states that are encoded again, with gradient, where a teacher answered."""
+        if part is None:
+            return self.model.losses(replace(lessons, features=self._states(lessons)), draws)
+        own = self._states(lessons.of_episodes(part))
+        states = own.new_zeros(*lessons.answered.shape, own.shape[-1]).index_copy(1, _places(part, own), own)
+        return self.model.losses(replace(lessons, features=states), draws, part)
+
+    def _states(self, lessons: Lessons) -> Tensor:
+        """[runs, episodes, T, S], zero where nobody answered."""
         runs, batch, horizon = lessons.answered.shape
         rows = self._scaled(lessons.features.reshape(runs, batch * horizon, -1))
         states = rows if self.encoder is None else self.encoder.where(rows, lessons.answered.reshape(runs, -1))
-        return self.model.losses(replace(lessons, features=states.view(runs, batch, horizon, -1)), draws)
+        return states.view(runs, batch, horizon, -1)
+
+
+def _places(part: slice, like: Tensor) -> Tensor:
+    return torch.arange(part.start, part.stop, device=like.device)
 
 
 @dataclass(frozen=True)

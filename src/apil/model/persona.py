@@ -23,7 +23,7 @@ from apil.device import here
 from apil.model.expectation import DENSE, IdentitySampler
 from apil.model.head import Categorical, Gaussian, Mixture, Parts, joined, likelihood_loss
 from apil.nn import Parameters, initial_normal, linear, mlp, mlp_parameters
-from apil.rng import Draws, Streams
+from apil.rng import Draws, Share, Streams
 from apil.settings import ModelSettings
 from apil.types import ActionBox, Belief, Lessons, Observation
 
@@ -92,13 +92,16 @@ class PersonaModel:
         logits = linear(hidden.reshape(runs, count * self.teachers, -1), self.policy["w2"], self.policy["b2"])
         return self.head.policies(logits.view(runs, count, self.teachers, -1), observation)
 
-    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
+    def losses(self, lessons: Lessons, draws: Draws, part: slice | None = None) -> tuple[Tensor, Tensor]:
         """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs].
 
         Negative log-likelihoods at answered steps, summed over the steps of an episode, averaged over episodes.
         """
         runs, batch, horizon = lessons.answered.shape
         count = batch * horizon
+        if part is not None:
+            lessons = lessons.of_episodes(part)
+            count = Share((part.stop - part.start) * horizon, part.start * horizon, count)
         features = lessons.features.reshape(runs, count, -1)
         answered = lessons.answered.reshape(runs, count)
         identity = lessons.identity.reshape(runs, count)

@@ -48,5 +48,9 @@ class Model(Protocol):
         """Called once with each batch of training episodes, before it is learned from: the only place where `memory`
         changes."""
 
-    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs]."""
+    def losses(self, lessons: Lessons, draws: Draws, part: slice | None = None) -> tuple[Tensor, Tensor]:
+        """Policy loss (theta, phi) and identity loss (psi) of each run, both [runs].
+
+        With `part`, the share of these episodes in the losses: those of the parts of a batch add up to its losses.
+        Several processes that train one run compute a part each.
+        """

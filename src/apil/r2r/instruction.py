@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,11 +21,12 @@ from apil.device import here
 from apil.model.expectation import IdentitySampler
 from apil.nn import Parameters, initial_normal, mlp, mlp_parameters
 from apil.r2r import transformer
+from apil.r2r.layout import DIRECTIONS
 from apil.r2r.options import FEATURES, InstructionSizes, sizes_of
 from apil.r2r.panorama import Glance, Keep, glance, look_again, look_for, match, sight_parameters, step_tokens
 from apil.r2r.text import END, UNKNOWN
 from apil.r2r.transformer import Drop, Packing, Weights, affine, decode, encode, linear_parameters, norm, same
-from apil.rng import Draws, Streams
+from apil.rng import Draws, Share, Streams
 from apil.settings import ModelSettings, RunSettings
 from apil.types import Belief, Lessons, Observation
 from apil.uncertainty import entropy, split_by_model
@@ -37,6 +38,38 @@ _FEW = 0.8
 """Acting leaves those who have stopped out when fewer than this share of the agents still walk."""
 _FAR = 3.0
 """Tens of metres; what is farther counts as this far."""
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Masks in learning, of rows of several kinds; of a part of a batch the same as those of the whole have there."""
+
+    draws: Draws
+    episodes: Share | None = None
+    """Those of the part; None for the whole batch, as in the others."""
+    steps: Share | None = None
+    """Its live steps."""
+    words: Share | None = None
+    """The words of its instructions."""
+
+    def of_episodes(self, rate: float, shape: tuple[int, ...]) -> Tensor:
+        return self._kept(rate, shape, self.episodes)
+
+    def of_steps(self, rate: float, shape: tuple[int, ...]) -> Tensor:
+        return self._kept(rate, shape, self.steps)
+
+    def of_words(self, rate: float, shape: tuple[int, ...]) -> Tensor:
+        return self._kept(rate, shape, self.words)
+
+    def of_directions(self, rate: float, shape: tuple[int, ...]) -> Tensor:
+        """Of the eight directions of each live step."""
+        steps, own = self.steps, DIRECTIONS
+        share = None if steps is None else Share(own * steps, own * steps.first, own * steps.total)
+        return self._kept(rate, shape, share)
+
+    def _kept(self, rate: float, shape: tuple[int, ...], share: Share | None) -> Tensor:
+        assert share is None or share == shape[0]
+        return self.draws.kept(rate, *(shape if share is None else (share, *shape[1:])))[0]
 
 
 class InstructionModel:
@@ -113,41 +146,52 @@ class InstructionModel:
             session = InstructionSession(self, torch.ones(1, self.state_size + self.persona_size), None)
             return session.mixture(observation, 0)[0][:, 0].unsqueeze(0)
 
-    def losses(self, lessons: Lessons, draws: Draws) -> tuple[Tensor, Tensor]:
+    def losses(self, lessons: Lessons, draws: Draws, part: slice | None = None) -> tuple[Tensor, Tensor]:
         """Policy and identity loss, both [1]: negative log-likelihoods, averaged over the answered steps of the batch;
         the error of the distance over those of them that came with one."""
+        answers = int((lessons.answered & lessons.live).sum())
+        distances = int((lessons.answered & lessons.live & ~lessons.distance.isnan()).sum())
+        dropout = Dropout(draws) if part is None else self._dropout_of(lessons, draws, part)
+        lessons = lessons if part is None else lessons.of_episodes(part)
         weights, live = self.weights(), lessons.live[0]
         known = (lessons.answered, lessons.action, lessons.distance, lessons.identity)
         has_answer, action, distance, identity = (table[0][live] for table in known)
-
-        def keep(rate: float, shape: tuple[int, ...]) -> Tensor:
-            return draws.kept(rate, *shape)[0]
-
-        state, seen, sought = self._whole_episodes(weights, lessons.features[0], live, keep)
+        state, seen, sought = self._whole_episodes(weights, lessons.features[0], live, dropout)
         gates = _gates(weights)
         read = state if gates is None else state * gates[identity]
         inputs = torch.cat([read, weights["persona"][identity]], -1)
-        inputs = inputs * keep(self.dropout, tuple(inputs.shape))
+        inputs = inputs * dropout.of_steps(self.dropout, tuple(inputs.shape))
         wanted = affine(weights, "policy", inputs)[seen.step]
         logits = (wanted * seen.candidates).sum(-1) / math.sqrt(wanted.shape[-1])
         logits = logits + match(weights, seen, sought[seen.step])
         likelihood = seen.table(logits, self.actions, -torch.inf)
         answered = has_answer.nonzero().squeeze(-1)
-        count = max(1, len(answered))
+        count = max(1, answers)
         policy = functional.cross_entropy(likelihood[answered], action[answered], reduction="sum") / count
         if self.sizes.distance_weight:
             # A teacher that leaves a distance out gives NaN.
             told = answered[~distance[answered].isnan()]
             guess = affine(weights, "distance", state[told])[:, 0]
             truth = (distance[told] / 10.0).clamp_max(_FAR)
-            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, len(told))
+            policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, distances)
         acted_on = state.detach() if lessons.state is None else lessons.state[0][live]
         who = mlp(self.identity, acted_on.unsqueeze(0))[0, :, : self.teachers]
         of_identity = functional.cross_entropy(who[answered], identity[answered], reduction="sum") / count
         return policy.unsqueeze(0), of_identity.unsqueeze(0)
 
+    def _dropout_of(self, lessons: Lessons, draws: Draws, part: slice) -> Dropout:
+        """The masks of some episodes of a batch."""
+        tokens = self.see.tokens[lessons.features[0, :, 0, 0].long(), : self.sizes.words] > 0
+
+        def share(rows: Tensor) -> Share:
+            before, own, total = int(rows[: part.start].sum()), int(rows[part].sum()), int(rows.sum())
+            return Share(own, before, total)
+
+        episodes = Share(part.stop - part.start, part.start, len(tokens))
+        return Dropout(draws, episodes, share(lessons.live[0].sum(1)), share(tokens.sum(1)))
+
     def _whole_episodes(
-        self, weights: Weights, observed: Tensor, live: Tensor, keep: Keep
+        self, weights: Weights, observed: Tensor, live: Tensor, dropout: Dropout
     ) -> tuple[Tensor, Glance, Tensor]:
         """States [rows, d], what was seen, and the words sought [rows, d] at all live steps, in one causal pass.
 
@@ -155,16 +199,20 @@ class InstructionModel:
         rate = self.sizes.branch_dropout
 
         def drop(branch: Tensor) -> Tensor:
+            keep = dropout.of_steps if branch.dim() == 2 else dropout.of_episodes
             return branch * keep(rate, tuple(branch.shape)) if rate else branch
+
+        def drop_words(branch: Tensor) -> Tensor:
+            return branch * dropout.of_words(rate, tuple(branch.shape)) if rate else branch
 
         words = self.word_vectors(weights)
         instruction, features = observed[:, 0, 0].long(), observed[live]
-        mirrored = self._in_mirror(instruction, keep)
-        text, packing, bare = self.read(weights, words, instruction, keep, drop, mirrored)
+        mirrored = self._in_mirror(instruction, dropout.of_episodes)
+        text, packing, bare = self.read(weights, words, instruction, dropout.of_words, drop_words, mirrored)
         episode, time = live.nonzero(as_tuple=True)
         side = None if mirrored is None else 1.0 - 2.0 * mirrored[episode].float()
         rates = (self.sizes.shown_dropout, self.sizes.view_dropout)
-        seen = glance(weights, self.see, words, features, keep, rates, side)
+        seen = glance(weights, self.see, words, features, dropout.of_directions, rates, side)
         # The live steps of an episode follow each other, so the row above holds the action that led here.
         number = seen.table(torch.arange(len(seen.step)), self.actions, -1)
         above = (torch.arange(len(time)) - 1).clamp_min(0)

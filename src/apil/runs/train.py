@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,6 +19,7 @@ from apil.learning.metrics import Row
 from apil.learning.trainer import Trainer
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
+from apil.runs.crew import dismiss
 from apil.runs.earlier import Earlier
 from apil.runs.ending import noted_end
 from apil.runs.folder import load_config, located
@@ -104,6 +106,7 @@ def _train(
         else:
             with noted_end([record]):  # an error after the last checkpoint may have left another note
                 progress(began)
+            dismiss(parts.crew)
     finally:
         record.close()
     rows = read_rows(folder / "metrics.jsonl")
@@ -113,7 +116,8 @@ def _train(
 def _go_on(record: Record, progress: Progress, agents: Agents | None, look: Look) -> None:
     config, desk = record.config, desk_of(record.parts.teacher)
     interrupt = (lambda: None) if desk is None else desk.interrupt
-    with stop_request("Stopping after this iteration; once more to stop at once.", interrupt) as stopped:
+    words = "Stopping after this iteration; once more to stop at once."
+    with crew_stop(words) if not record.parts.crew.alone else stop_request(words, interrupt) as stopped:
         try:
             due: Due = lambda done, since, took: done % config.save_every == 0  # noqa: E731
             train_on([record], due, progress, stopped, look=look, agents=agents)
@@ -123,17 +127,34 @@ def _go_on(record: Record, progress: Progress, agents: Agents | None, look: Look
             raise ApilError(f"{error} The run is stopped; {last}.") from error
 
 
+_AGAIN = 5.0
+"""Seconds within which signals count as one where several processes train: torchrun passes on what the terminal has
+sent to all of them."""
+
+
+def crew_stop(words: str = "") -> AbstractContextManager[list[int]]:
+    """`stop_request` in a process of several that train one run."""
+    return stop_request(words, patience=_AGAIN)
+
+
 @contextmanager
-def stop_request(words: str, begin: Callable[[], None] = lambda: None) -> Iterator[list[int]]:
-    """Ctrl-C (or SIGTERM) adds to the list that is yielded, calls `begin`, and says so; a second one stops at once."""
+def stop_request(words: str, begin: Callable[[], None] = lambda: None, patience: float = 0.0) -> Iterator[list[int]]:
+    """Ctrl-C (or SIGTERM) adds to the list that is yielded, calls `begin`, and says so; a second one stops at once, if
+    it comes more than `patience` seconds later."""
     stopped: list[int] = []
+    first = 0.0
 
     def request(number: int, frame: FrameType | None) -> None:
+        nonlocal first
+        if stopped and time.monotonic() < first + patience:
+            return
         if stopped:
             raise KeyboardInterrupt
+        first = time.monotonic()
         stopped.append(number)
         begin()
-        print(f"\n{words}", file=sys.stderr)
+        if words:
+            print(f"\n{words}", file=sys.stderr)
 
     try:
         before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}

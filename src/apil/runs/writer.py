@@ -20,6 +20,7 @@ from apil.learning.metrics import Meter, Row
 from apil.learning.trainer import Trainer
 from apil.runs.answers import AnswerBook, AnswerBooks
 from apil.runs.checkpoint import KEPT, ROWS, Checkpoint, check_fits, keep_up_to, load_checkpoint, save_checkpoint
+from apil.runs.crew import lead
 from apil.runs.describe import write_description
 from apil.runs.earlier import header_of, noted_prefix
 from apil.runs.ending import noted_end
@@ -243,6 +244,7 @@ def _trained(
         for run, record in enumerate(records):
             write_description(record.folder, trainer.agents, run, record.config)
         progress(trainer.progress)
+        lead(records[0].parts.crew, trainer)
         _loop(trainer, log, records, due, progress, stopped, kept, look)
     finally:
         trainer.close()
@@ -262,16 +264,19 @@ def _loop(
     look: Callable[[Trainer], None],
 ) -> None:
     log_every = records[0].config.log_every
+    crew = records[0].parts.crew
     since, took = time.perf_counter(), 0.0
     told = since
-    while not trainer.done and not stopped:
+    stops = crew.any(bool(stopped))
+    while not trainer.done and not stops:
         rows = trainer.step()
         look(trainer)
+        stops = crew.any(bool(stopped))
         complete = trainer.iteration % log_every == 0
         if rows is not None and complete:
             _add(records, rows)
         now = time.perf_counter()
-        every = trainer.done or bool(stopped) or due(trainer.iteration, now - since, took)
+        every = trainer.done or stops or due(trainer.iteration, now - since, took)
         # A run that has ended is saved at once, and left alone while the others go on.
         wanted = [
             (run, record)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apil.errors import ApilError, in_one_line, unknown_name
-from apil.rng import Draws
+from apil.rng import Draws, whole_of
 from apil.teachers.committee import Selection
 from apil.teachers.policies import Policy, Question, Reply, Waiting, as_policy, joined
 from apil.teachers.protocol import Desk, MemberError, answers_batches
@@ -134,7 +134,9 @@ class Team:
         if self.turn == "rotate":
             # Goes on where the batch before ended. It passes with the steps, asked or not: a resumed run, which does
             # not ask again what it has on file, must find the same member.
-            turn = draws.iteration * episodes + torch.arange(episodes).expand(draws.runs, horizon, -1)
+            first, total = whole_of(episodes)
+            place = torch.arange(first, first + episodes)
+            turn = draws.iteration * total + place.expand(draws.runs, horizon, -1)
             if self.selection == "query":
                 turn = turn + torch.arange(horizon).view(1, -1, 1)
             return ((torch.arange(people) - turn.unsqueeze(-1)) % people).float()

@@ -1,0 +1,155 @@
+"""Several processes that train one run together, started by `torchrun`.
+
+The episodes of a batch, and those that are drawn from the store, are shared out among them. Whatever is learned from is
+exchanged, so that every process has the same store, the same weights and the same metrics. The first one, the leader,
+has the run folder and writes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+from apil.device import Device, device_of
+from apil.errors import ApilError
+from apil.rng import Share
+from apil.types import Episodes, Uncertainty
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The processes that train a run; one alone unless there are more."""
+
+    rank: int = 0
+    """The number of this process; 0 leads."""
+    size: int = 1
+
+    @property
+    def alone(self) -> bool:
+        return self.size == 1
+
+    def share(self, count: int) -> Share:
+        """The share of this process in `count` things; shares differ by one at most."""
+        first, last = (count * rank // self.size for rank in (self.rank, self.rank + 1))
+        return Share(last - first, first, count)
+
+    def part(self, count: int) -> slice | None:
+        """The same as places; None for all of them."""
+        if self.alone:
+            return None
+        own = self.share(count)
+        return slice(own.first, own.first + own)
+
+    def any(self, flag: bool) -> bool:
+        """Whether one of the processes says so."""
+        if self.alone:
+            return flag
+        flags = torch.tensor([int(flag)])
+        distributed.all_reduce(flags, distributed.ReduceOp.MAX)
+        return bool(flags)
+
+    def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """To each the sum of those of all processes, all in one message."""
+        if self.alone:
+            return list(tensors)
+        flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        message = flat if flat.is_cpu or flat.is_cuda else flat.cpu()
+        distributed.all_reduce(message)
+        parts = torch.split(message.to(flat.device), [tensor.numel() for tensor in tensors])
+        return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+    def gather(self, own: Episodes, count: int) -> Episodes:
+        """The whole batch of `count` episodes, from the share of each process."""
+        if self.alone:
+            return own
+        shares = [Crew(rank, self.size).share(count) for rank in range(self.size)]
+        tables = _tables(own)
+        # [runs, share, bytes]: an episode is a row, so that shares of different sizes differ in rows alone.
+        packed = torch.cat([_bytes(table) for table in tables.values()], -1)
+        packed = torch.nn.functional.pad(packed, (0, 0, 0, max(shares) - packed.shape[1]))
+        parts = [torch.empty_like(packed) for _ in shares]
+        distributed.all_gather(parts, packed)
+        rows = torch.cat([part[:, :share] for part, share in zip(parts, shares, strict=True)], 1)
+        columns = torch.split(rows, [_bytes(table).shape[-1] for table in tables.values()], -1)
+        whole = {name: _table(column, table) for (name, table), column in zip(tables.items(), columns, strict=True)}
+        parts_of = {field.name: whole.pop(f"uncertainty.{field.name}") for field in fields(Uncertainty)}
+        return replace(own, **whole, uncertainty=Uncertainty(**parts_of))
+
+    def tell(self, content: bytes) -> None:
+        """Sends something from the leader to all others, who `hear` it."""
+        if not self.alone:
+            distributed.broadcast(torch.tensor([len(content)]), 0)
+            distributed.broadcast(torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8), 0)
+
+    def hear(self) -> bytes:
+        """What the leader tells next."""
+        length = torch.zeros(1, dtype=torch.long)
+        distributed.broadcast(length, 0)
+        content = torch.zeros(max(1, int(length)), dtype=torch.uint8)
+        distributed.broadcast(content, 0)
+        return content.numpy().tobytes()[: int(length)]
+
+    def tell_json(self, values: Any) -> None:
+        self.tell(json.dumps(values).encode())
+
+    def hear_json(self) -> Any:
+        return json.loads(self.hear())
+
+
+ALONE = Crew()
+
+
+def _tables(episodes: Episodes) -> dict[str, Tensor]:
+    """All tensors of a batch of episodes by name, each [runs, episodes, ...]."""
+    found = {own.name: getattr(episodes, own.name) for own in fields(Episodes) if own.name != "uncertainty"}
+    return found | {f"uncertainty.{own.name}": getattr(episodes.uncertainty, own.name) for own in fields(Uncertainty)}
+
+
+def _bytes(table: Tensor) -> Tensor:
+    """[runs, episodes, bytes]"""
+    flat = table.detach().reshape(*table.shape[:2], -1).contiguous()
+    if not flat.shape[-1]:
+        return torch.empty(*table.shape[:2], 0, dtype=torch.uint8)
+    return torch.from_numpy(np.ascontiguousarray(flat.numpy()).view(np.uint8))
+
+
+def _table(content: Tensor, like: Tensor) -> Tensor:
+    """The table back from its bytes; `like` another one of the same kind, with any number of episodes."""
+    shape = (*content.shape[:2], *like.shape[2:])
+    if not content.shape[-1]:
+        return like.new_zeros(shape)
+    return content.clone(memory_format=torch.contiguous_format).view(like.dtype).view(shape)
+
+
+def processes() -> int:
+    """How many processes `torchrun` has started for this training; 1 without it."""
+    given = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR")]
+    return int(given[1] or 1) if all(given) else 1
+
+
+@contextmanager
+def joined(device: str) -> Iterator[tuple[Crew, Device]]:
+    """The crew that `torchrun` has started this process for, and its device; of a process without it, itself."""
+    if processes() == 1:
+        yield ALONE, device_of(device)
+        return
+    name = f"cuda:{os.environ['LOCAL_RANK']}" if device == "cuda" else device
+    found = device_of(name)
+    if found.torch.type == "cuda":
+        torch.cuda.set_device(found.torch)
+    try:
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if found.torch.type == "cuda" else "gloo")
+    except (RuntimeError, ValueError) as error:
+        raise ApilError(f"The processes of torchrun do not find each other ({str(error)[:200]}).") from error
+    try:
+        yield Crew(distributed.get_rank(), distributed.get_world_size()), found
+    finally:
+        distributed.destroy_process_group()
