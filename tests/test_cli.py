@@ -135,7 +135,7 @@ def test_a_study_writes_its_records_tables_figures_and_report(tmp_path: Path) ->
     assert {(c["teacher"], c["query"]) for c in summary["cells"]} == {
         (t, q) for t in ("detm", "twodifdetm") for q in ("apil", "dagger")
     }
-    assert "| dagger |" in (out / "table_uncertainty.md").read_text()
+    assert "| DAgger |" in (out / "table_uncertainty.md").read_text()
     assert "<html" in (out / "report.html").read_text()
     png, svg = ({path.stem for path in out.glob(f"figure_*.{kind}")} for kind in ("png", "svg"))
     assert png == svg
