@@ -1,4 +1,4 @@
-"""Defaults that learn: DAGGER at its defaults beside plain supervised learning from the same answers. See README.md.
+"""Defaults that learn: DAgger at its defaults beside plain supervised learning from the same answers. See README.md.
 
 .venv/bin/python benchmarks/defaults.py --help
 """
@@ -74,7 +74,7 @@ def plain(space: gymnasium.Space[Any], observation: Any) -> NDArray[np.float32]:
 def train(
     task: GymnasiumTask, bench: Bench, heard: Heard, seed: int, budget: tuple[int, int | None], options: dict[str, Any]
 ) -> Trained:
-    """DAGGER until the teachers have given the answers of the budget, or for its iterations where they are given."""
+    """DAgger until the teachers have given the answers of the budget, or for its iterations where they are given."""
     answers, iterations = budget
     spent: dict[str, Any] = {"answer_budget": answers} if iterations is None else {"iterations": iterations}
     teachers = bench.team(heard.add)
@@ -266,7 +266,7 @@ def main() -> None:
             console.print(", ".join(figures), soft_wrap=True, highlight=False)
     names = {bench.name for bench in benches}
     changed = ", ".join(f"{name}={value}" for name, value in (options | own).items()) or "defaults"
-    show(console, f"DAGGER, {changed}", [row for row in rows if row["task"] in names])
+    show(console, f"DAgger, {changed}", [row for row in rows if row["task"] in names])
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ def measure_growth(repetitions: int) -> Record:
 def speed_table(summaries: dict[str, Record]) -> Table:
     """Ratios by the clock, and in brackets by processor time."""
     table = Table(
-        title="GRID, DAGGER: environment steps per second, learning included, one thread",
+        title="GRID, DAgger: environment steps per second, learning included, one thread",
         caption="Ratios are medians over the rounds, by the clock (by processor time).",
     )
     for name in ("", "steps/s", "× imitation", "× plain", "updates", "peak MB (import)", "goal"):

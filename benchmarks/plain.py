@@ -1,4 +1,4 @@
-"""DAGGER on GRID as one would write it in plain PyTorch: modules, an optimiser each, Python at every step.
+"""DAgger on GRID as one would write it in plain PyTorch: modules, an optimiser each, Python at every step.
 
 The same model, updates and records as apil's: it starts from the same weights and takes the same random draws, so that
 its losses must be those of apil's run.

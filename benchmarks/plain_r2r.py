@@ -1,4 +1,4 @@
-"""DAGGER on R2R as a plain loop: acts step by step with gradients on and learns through the graph of all its steps.
+"""DAgger on R2R as a plain loop: acts step by step with gradients on and learns through the graph of all its steps.
 
 The same model, batch, draws and updates (apil's optimiser). At every step the decoder runs over all steps so far again,
 with the text read again by each of its layers: nothing is cached but the encoded instruction and the panoramas.

@@ -109,7 +109,7 @@ def table_of(result: Record) -> Table:
     """What was measured, with its goals."""
     training, made = result["training"], result["compile"]
     read_by = f"read by {made['text_model']}" if made["text_model"] else "unread"
-    table = Table(title=f"{made['world']}, {read_by}, DAGGER from DETM, desk preset, one thread")
+    table = Table(title=f"{made['world']}, {read_by}, DAgger from DETM, desk preset, one thread")
     for name in ("", "measured", "goal"):
         table.add_column(name, justify="left" if not name else "right")
     for name, label in LOOPS.items():

@@ -2,7 +2,7 @@
 
 APIL learns when to ask from the distances that its teachers tell. Here two teachers of the maze, or of any other task,
 tell them with noise, d * max(0, 1 + noise * N(0, 1)), the final one included, or leave them out. What an agent reaches
-alone, how often it asks and what DAGGER reaches are written to `table.md`, the curves to `figure.png` and `figure.svg`.
+alone, how often it asks and what DAgger reaches are written to `table.md`, the curves to `figure.png` and `figure.svg`.
 
     python examples/lying_teachers.py --out results/lying-teachers
     APIL_PLUGINS=examples/minigrid_experts.py python examples/lying_teachers.py --out results/minigrid-lies \\
@@ -57,7 +57,7 @@ def run(configs: Sequence[RunSettings], episodes: int) -> list[dict[str, float]]
 def study(
     base: RunSettings, noises: Sequence[float], missing: Sequence[float], seeds: int, episodes: int
 ) -> list[dict[str, Any]]:
-    """A record for every kind of teacher and seed; DAGGER, which looks at no distance, for comparison.
+    """A record for every kind of teacher and seed; DAgger, which looks at no distance, for comparison.
 
     `base` names the task, the honest teachers and the settings of all runs.
     """
@@ -115,7 +115,7 @@ def draw(records: Sequence[Any], out: Path) -> None:
             panel.plot(levels, [values.mean() for values in found], "o-", color=colour, label=f"APIL: {what}")
             low, high = [values.min() for values in found], [values.max() for values in found]
             panel.fill_between(levels, low, high, color=colour, alpha=0.2, linewidth=0)
-        panel.axhline(dagger, color="#4d4d4d", linestyle="--", label="DAGGER: success alone")
+        panel.axhline(dagger, color="#4d4d4d", linestyle="--", label="DAgger: success alone")
         panel.set_xlabel(label)
         panel.xaxis.set_major_formatter(lambda value, place: f"{value:.0%}")
         panel.set_ylim(0, 1.02)

@@ -17,6 +17,12 @@ _WORDS = {
     "got for nothing": "cheap to recompute",
 }
 """What is not written, and what is written in its place."""
+_IN_PAGES = {
+    "told": "reported, given, shown",
+    "DAGGER": "DAgger",
+    "(INTRUN|EXTRUN|BEHVUN|MODLUN|ERRPRED)": "as the paper spells it",
+}
+"""The same, of pages alone, with their letters as they are: code may use the word as a name."""
 _TEXTS = sorted(
     [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md"), *_ROOT.glob("benchmarks/*.md")]
     + [path for kind in ("py", "toml", "jinja", "js") for path in (_ROOT / "src" / "apil").rglob(f"*.{kind}")]
@@ -27,6 +33,13 @@ _TEXTS = sorted(
 def test_no_odd_words(word: str) -> None:
     found = [f"{path.relative_to(_ROOT)}: {hit[0]}" for path in _TEXTS for hit in _hits(word, path)]
     assert found == [], f"write: {_WORDS[word]}"
+
+
+@pytest.mark.parametrize("word", _IN_PAGES)
+def test_no_odd_words_in_pages(word: str) -> None:
+    pages = [path for path in _TEXTS if path.suffix == ".md"]
+    found = [path.name for path in pages if re.search(rf"\b{word}\b", path.read_text(encoding="utf-8"))]
+    assert found == [], f"write: {_IN_PAGES[word]}"
 
 
 def _hits(word: str, path: Path) -> list[re.Match[str]]:

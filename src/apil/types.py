@@ -246,7 +246,7 @@ class Episodes(Lessons):
     final_distance: Tensor
     """[runs, episodes] float: d_T, as the teacher tells it at the end; NaN where it does not."""
     success: Tensor
-    """[runs, episodes] bool: by the true final distance, whatever was told."""
+    """[runs, episodes] bool: by the true final distance, whatever was reported."""
     uncertainty: Uncertainty
     """Each [runs, episodes, T]."""
     notes: Tensor

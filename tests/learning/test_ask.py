@@ -57,7 +57,7 @@ _FAULTS: dict[str, tuple[Change, str]] = {
         "answered action 2, but valid actions are",
     ),
     "negative": (lambda a, _: replace(a, distance=-a.distance - 1), "which is not a distance"),
-    "nan": (lambda a, _: replace(a, distance=a.distance * torch.nan), "told the distance nan"),
+    "nan": (lambda a, _: replace(a, distance=a.distance * torch.nan), "reported the distance nan"),
     "identity": (lambda a, _: replace(a, identity=a.identity + 4), "identity 4, but has 1 members"),
 }
 

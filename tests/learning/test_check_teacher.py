@@ -82,7 +82,7 @@ _FAULTS: list[tuple[Callable[[Answer, int], Any], str]] = [
     (lambda a, t: replace(a, action=a.action.float()), "answered with action of type torch.float32"),
     (lambda a, t: replace(a, action=a.action[0]), r"action \[6\], expected a tensor \[2, 6\]"),
     (lambda a, t: replace(a, distance=a.distance - 99), "which is not a distance"),
-    (lambda a, t: replace(a, distance=a.distance * torch.nan), "told the distance nan"),
+    (lambda a, t: replace(a, distance=a.distance * torch.nan), "reported the distance nan"),
     (lambda a, t: replace(a, identity=a.identity + 2), "answered as identity 2, but has 2 members"),
     (lambda a, t: a.action, "answered with Tensor instead of an Answer"),
     (_raises, "raised RuntimeError: gone home"),
@@ -182,5 +182,5 @@ def test_a_final_distance_that_is_none_is_found() -> None:
         def final(self, distance: Tensor) -> Tensor:
             return distance - 99
 
-    with pytest.raises(ApilError, match="told the final distance -99, which is not a distance"):
+    with pytest.raises(ApilError, match="reported the final distance -99, which is not a distance"):
         apil.check_teacher(Ends(lambda answer, t: answer), Maze())

@@ -1,4 +1,4 @@
-"""ERRPRED: the margin it predicts, and where it learns it."""
+"""ErrPred: the margin it predicts, and where it learns it."""
 
 from __future__ import annotations
 

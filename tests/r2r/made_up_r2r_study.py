@@ -24,7 +24,7 @@ _STEPS = 600
 def write_r2r_study(
     folder: Path, teachers: Sequence[str] = TEACHERS, seeds: Mapping[str, int] = SEEDS, iterations: int = 1500
 ) -> Path:
-    """DAGGER and APIL with three seeds, the others with one; EXTRUN under TWODIFDETM alone.
+    """DAgger and APIL with three seeds, the others with one; ExtrUn under TWODIFDETM alone.
 
     Of seed s and teacher number k success alone on val_unseen is `_SUCCESS` + 0.01 (s + k), for APIL + 0.02 s.
     """

@@ -157,7 +157,7 @@ def test_answers_to_reach_a_share_are_those_of_the_first_look_that_is_good_enoug
 
 
 def test_answers_to_come_near_dagger_stand_beside_daggers_own(tmp_path: Path) -> None:
-    """DAGGER ends at 42 %, 95 % of which is 39.9: APIL is there after 40 answers, DAGGER after 60 of its 120."""
+    """DAgger ends at 42 %, 95 % of which is 39.9: APIL is there after 40 answers, DAgger after 60 of its 120."""
     folder = write_r2r_study(tmp_path, teachers=["detm"], seeds={"dagger": 1, "apil": 1})
     records = json.loads((folder / "evaluations.json").read_text())
     looks = {"apil": [(20, 0.38), (40, 0.41), (60, 0.30)], "dagger": [(30, 0.2), (60, 0.40), (100, 0.42)]}

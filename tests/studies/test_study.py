@@ -165,7 +165,7 @@ def test_sampling_runs_are_recorded_apart(study: Path) -> None:
     assert (study / "samples.csv").read_text().startswith(_HEADER + ",samples\n")
     assert {row["samples"] for row in rows} == {"1", "5", "10", "20", "50", "exact"}
     main = (study / "metrics.csv").read_text()
-    # The study itself draws five samples: its DAGGER runs are those of the line for five.
+    # The study itself draws five samples: its DAgger runs are those of the line for five.
     for row in rows:
         line = ",".join(list(row.values())[:-1])
         assert (line in main) == (row["samples"] == "5")

@@ -288,7 +288,7 @@ class Episode:
         Args:
             action: an element of the action space; for n episodes a batch of them.
             teacher: the name, one of `Agent.teachers`.
-            distance: d(s), where the teacher told it.
+            distance: d(s), where the teacher reported it.
             where: [n] bool, the episodes that were answered; all of them if not given.
         """
         agent = self._agent

@@ -238,7 +238,7 @@ class Guard:
             if wrong.any():
                 worst = float(own[wrong][0])
                 raise ApilError(
-                    f"Teacher '{group.name}' told the final distance {worst:g}, which is not a distance: fix the "
+                    f"Teacher '{group.name}' reported the final distance {worst:g}, which is not a distance: fix the "
                     "teacher, or the distance of the task."
                 )
         return told

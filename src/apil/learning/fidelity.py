@@ -69,7 +69,7 @@ def _shares(committee: Committee, samples: int | None) -> Tensor:
 
 
 def _merge(task: Task[Any], state: Any, chance: Tensor) -> tuple[Any, Tensor]:
-    """The different states among many of one run, told apart by what the agent sees, and the sum of their chances."""
+    """The distinct states of one run, by what the agent sees, and the sum of their chances."""
     features = task.observe(state).features[0]
     group = torch.unique(features, dim=0, return_inverse=True)[1]
     first = torch.full((int(group.max()) + 1,), len(group)).scatter_reduce(0, group, torch.arange(len(group)), "amin")

@@ -66,7 +66,7 @@ def complaint(
         return f"Teacher '{group.name}' answered as identity {identity}, but has {len(members)} members,"
     who = f"Teacher '{group.name}', member {identity} ({members[identity]}),"
     if not distance >= 0 and not (math.isnan(distance) and may_miss_distances(group.part)):
-        return f"{who} told the distance {distance:g}, which is not a distance,"
+        return f"{who} reported the distance {distance:g}, which is not a distance,"
     if box is not None:
         if bool(box.contains(action)):
             return ""

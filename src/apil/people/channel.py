@@ -138,7 +138,7 @@ class Channel:
             raise ApilError((said or ["The server did not start."])[-1].removeprefix("apil: "))
 
     def wait(self) -> None:
-        """For the end of a server that was started here and told to end."""
+        """Waits for the end of a server that was started here."""
         self._over = True
         self._hang_up()
         if self._process is not None:

@@ -10,7 +10,7 @@ episode; it never grows beyond twice the first. Halving is what APIL calls progr
 
 
 class Said:
-    """The distances of episodes, as they were told in words."""
+    """The distances of episodes, as they were given in words."""
 
     def __init__(self, horizon: int) -> None:
         self._horizon = float(horizon)

@@ -498,7 +498,7 @@ class Storage:
 
 
 def _told(answer: sqlite3.Row) -> dict[str, Any]:
-    """What a teacher is told of an answer of their own."""
+    """What a teacher is shown of their own answer."""
     return {
         "answer": answer["seq"],
         "question": answer["question"],

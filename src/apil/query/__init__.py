@@ -30,7 +30,7 @@ _REVIEW = {"asking": "review"}
 """Asks about states of an episode after its end."""
 _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("bc", "rules", "behaviour cloning: asks at every step and does what the teacher says", {}),
-    ("dagger", "rules", "DAGGER: asks at every step, acts by itself", {}),
+    ("dagger", "rules", "DAgger: asks at every step, acts by itself", {}),
     ("intrun", "rules", "asks where a teacher seems to vary (intrinsic uncertainty above a threshold)", _GATED),
     ("extrun", "rules", "asks where teachers seem to differ (extrinsic uncertainty above a threshold)", _GATED),
     ("behvun", "rules", "asks where behaviour is uncertain (intrinsic + extrinsic above a threshold)", _GATED),
@@ -108,5 +108,5 @@ STUDIED = ("bc", "dagger", "intrun", "extrun", "behvun", "modlun", "errpred", "a
 
 
 def study_policies() -> tuple[str, ...]:
-    """What a study compares unless told otherwise: `STUDIED`, and every policy from outside apil."""
+    """What a study compares by default: `STUDIED`, and every policy from outside apil."""
     return (*STUDIED, *(entry.name for entry in QUERY_POLICIES if entry.own))

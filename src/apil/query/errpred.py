@@ -1,4 +1,4 @@
-"""ERRPRED: asks where it predicts a large error against the teacher."""
+"""ErrPred: asks where it predicts a large error against the teacher."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apil.types import ActionBox, Episodes
 
 
 def errpred(setup: QuerySetup) -> ScoredPolicy:
-    """ERRPRED of the paper: asks where the predicted error is above the threshold."""
+    """ErrPred of the paper: asks where the predicted error is above the threshold."""
     return ScoredPolicy(PredictedError(setup, "errpred"), gate_of(setup))
 
 

@@ -36,8 +36,8 @@ def reference_queries(
         sigma: above 1.
         epsilon: not negative.
         valid: `[episodes, T]` bool; false after the end of an episode. Such steps count as unanswered and give false.
-        missing: NaN may stand for a distance that was not told; it then proves nothing, neither shrinking nor a good
-            end. Otherwise NaN where a distance is due is refused.
+        missing: NaN may stand for a distance that was not reported; it then proves nothing, neither shrinking nor
+            a good end. Otherwise NaN where a distance is due is refused.
 
     Returns:
         `[episodes, T]` bool.
@@ -65,7 +65,7 @@ def reference_queries(
     # later[:, t] = the least known distance after step t, the final one included.
     after = torch.cat([known, final_distance.unsqueeze(1)], dim=1)[:, 1:]
     later = after.flip(1).cummin(1).values.flip(1)
-    # Where the end was not told there may be no later distance at all, and nothing to compare with.
+    # Where the end was not reported there may be no later distance at all, and nothing to compare with.
     some_later = torch.cat([answered, end_known.unsqueeze(1)], dim=1)[:, 1:].flip(1).cummax(1).values.flip(1)
     shrinks = answered & some_later & (known >= sigma * later)
     ahead = shrinks.flip(1).cummax(1).values.flip(1)

@@ -97,7 +97,7 @@ class QueryPolicy(Protocol):
     """
 
     executes_answer: bool
-    """In training, the teacher's action is executed where it answered (all but DAGGER)."""
+    """In training, the teacher's action is executed where it answered (all but DAgger)."""
     parameters: Parameters
     """What it learns; empty for fixed rules."""
     memory: Parameters

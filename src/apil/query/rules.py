@@ -50,7 +50,7 @@ always = bc
 
 
 def dagger(setup: QuerySetup) -> Coin:
-    """DAGGER: asks always, executes its own action."""
+    """DAgger: asks always, executes its own action."""
     return Coin(torch.ones_like(setup.thresholds), executes_answer=False)
 
 
@@ -79,13 +79,13 @@ random_review = random
 
 
 intrun = scored(lambda belief: belief.uncertainty.intrinsic)
-"""INTRUN of the paper: the intrinsic uncertainty, in bits."""
+"""IntrUn of the paper: the intrinsic uncertainty, in bits."""
 extrun = scored(lambda belief: belief.uncertainty.extrinsic)
-"""EXTRUN of the paper: the extrinsic uncertainty, in bits."""
+"""ExtrUn of the paper: the extrinsic uncertainty, in bits."""
 behvun = scored(lambda belief: belief.uncertainty.behavioral)
-"""BEHVUN of the paper: the behavioural uncertainty, in bits."""
+"""BehvUn of the paper: the behavioural uncertainty, in bits."""
 modlun = scored(lambda belief: belief.uncertainty.model)
-"""MODLUN, which is BALD (Houlsby et al. 2011): the mutual information of action and model, in bits.
+"""ModlUn, which is BALD (Houlsby et al. 2011): the mutual information of action and model, in bits.
 
 u = H[mean_w pi_w(. | s)] - mean_w H[pi_w(. | s)]
 """

@@ -75,9 +75,9 @@ class R2RStudy:
         return {**found, **known}
 
     def plan(self, asked: Asked, thresholds: Mapping[str, float | None]) -> list[Cell]:
-        """The runs in the order in which they are made, DAGGER and APIL first.
+        """The runs in the order in which they are made, DAgger and APIL first.
 
-        They have `seeds` seeds, the other policies `other_seeds`. EXTRUN is run with committees that differ: with one
+        They have `seeds` seeds, the other policies `other_seeds`. ExtrUn is run with committees that differ: with one
         teacher, or with two of a kind, it has nothing to go by. Where two policies are the same one run serves both."""
         from apil.learning.build import committee_of, require_threshold
         from apil.studies.plan import SAME_FOR_ONE, Cell

@@ -1,4 +1,4 @@
-"""The tables of a study of R2R: beside the paper's second table, every measure, the ceiling, APIL against DAGGER."""
+"""The tables of a study of R2R: beside the paper's second table, every measure, the ceiling, APIL against DAgger."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def ceiling_table(study: StudyRecords) -> Table:
 
 
 def both_ways(study: StudyRecords) -> list[str]:
-    """The teachers of whom there are runs of both APIL and DAGGER with a seed in common."""
+    """The teachers of whom there are runs of both APIL and DAgger with a seed in common."""
     return [teacher for teacher in study.teachers if paired(study, teacher)]
 
 
 def paired(study: StudyRecords, teacher: str) -> list[tuple[RunResult, RunResult]]:
-    """APIL's and DAGGER's runs with the same seed."""
+    """APIL's and DAgger's runs with the same seed."""
     apil, dagger = (
         {run.seed: run for run in study.runs if (run.teacher, run.query) == (teacher, query)}
         for query in ("apil", "dagger")
@@ -138,7 +138,7 @@ def paired(study: StudyRecords, teacher: str) -> list[tuple[RunResult, RunResult
 
 
 def differences(study: StudyRecords, teacher: str, split: str) -> dict[int, float]:
-    """APIL's success alone minus DAGGER's, in points, by seed."""
+    """APIL's success alone minus DAgger's, in points, by seed."""
     return {
         ours.seed: 100 * (ours.splits[split]["success_alone"] - every.splits[split]["success_alone"])
         for ours, every in paired(study, teacher)
@@ -146,13 +146,13 @@ def differences(study: StudyRecords, teacher: str, split: str) -> dict[int, floa
 
 
 def answers_share(study: StudyRecords, teacher: str) -> float:
-    """The answers that APIL used in its whole training over those of DAGGER, over common seeds."""
+    """The answers that APIL used in its whole training over those of DAgger, over common seeds."""
     pairs = paired(study, teacher)
     return sum(ours.answers for ours, _ in pairs) / sum(every.answers for _, every in pairs)
 
 
 def paired_table(study: StudyRecords) -> Table:
-    """APIL against DAGGER, seed by seed."""
+    """APIL against DAgger, seed by seed."""
     blocks = [_paired_block(study, split) for split in study.splits]
     blocks += [_answers_block(study), *_reached_blocks(study)]
     return explained("table_paired", setting(study), blocks, said=_TEXTS, study=study)
@@ -167,7 +167,7 @@ def look_to_reach(ours: RunResult, every: RunResult, share: float = 0.95) -> Loo
 
 
 def _reached_blocks(study: StudyRecords) -> list[TableBlock]:
-    """Answers that APIL needed to come near DAGGER, beside DAGGER's own; none where nobody looked."""
+    """Answers that APIL needed to come near DAgger, beside DAgger's own; none where nobody looked."""
     rows = []
     for teacher in both_ways(study):
         pairs = [(ours, every) for ours, every in paired(study, teacher) if ours.looks and every.looks]
@@ -179,7 +179,7 @@ def _reached_blocks(study: StudyRecords) -> list[TableBlock]:
         if pairs:
             rows.append((teacher, f"{len(known)} of {len(pairs)}", *(entries or [NOTHING] * 6)))
     header = tuple(_TEXTS["table_paired"]["reached"])
-    heading = "Answers to 95 % of DAGGER's success on val_seen"
+    heading = "Answers to 95 % of DAgger's success on val_seen"
     return [TableBlock(heading, header, tuple(rows))] if rows else []
 
 
@@ -195,7 +195,7 @@ def _paired_block(study: StudyRecords, split: str) -> TableBlock:
         each = ", ".join(f"{value:+.1f}" for value in found)
         rows.append((name, str(len(found)), f"{mean:+.1f}", interval, each))
     header = tuple(_TEXTS["table_paired"]["differences"])
-    return TableBlock(f"Success alone on {split}, APIL minus DAGGER (points)", header, tuple(rows))
+    return TableBlock(f"Success alone on {split}, APIL minus DAgger (points)", header, tuple(rows))
 
 
 def _answers_block(study: StudyRecords) -> TableBlock:

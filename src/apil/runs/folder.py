@@ -60,7 +60,7 @@ def located(folder: Path, config: RunSettings, parts: Parts = NAMED) -> RunSetti
 def load_run(
     folder: Path, parts: Parts = NAMED, options: Mapping[str, Option] | None = None
 ) -> tuple[RunSettings, Agents]:
-    """A trained run, as a stack of one. Rows beside it that were changed since are told; they may be left out.
+    """A trained run, as a stack of one. Rows beside it that were changed since are reported; they may be left out.
 
     `options` take the place of its own, where its data have moved.
     """

@@ -94,7 +94,7 @@ class StoredAnswers:
 
     @cached_property
     def distance(self) -> NDArray[np.float32]:
-        """[n]: the distance told; NaN where none was."""
+        """[n]: the reported distance; NaN where there was none."""
         found: NDArray[np.float32] = self._column("distance")
         return found
 

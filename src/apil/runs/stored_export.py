@@ -37,7 +37,7 @@ def _batches(answers: StoredAnswers, progress: Progress) -> Iterator[slice]:
 
 def write_csv(answers: StoredAnswers, path: Path, progress: Progress) -> Path:
     """A table: teacher, action, the columns of `_COLUMNS`, then f0, f1 and so on, or `features` as JSON if there are
-    more than 50. Continuous actions are action0, action1 and so on. A distance that was not told is empty."""
+    more than 50. Continuous actions are action0, action1 and so on. A distance that was not reported is empty."""
     layout = answers.header.layout
     actions = [f"action{at}" for at in range(layout.actions)] if answers.continuous else ["action"]
     wide = layout.features > WIDE

@@ -39,7 +39,7 @@ Due = Callable[[int, float, float], bool]
 
 
 _TELL_SECONDS = 1.0
-"""After which progress is told, also before the next row of metrics."""
+"""After which progress is reported, also before the next row of metrics."""
 
 
 class Record:

@@ -83,10 +83,10 @@ def study(
     own = {name: value for name, value in given.items() if name in described(StudyOptions)}
     rest = {name: value for name, value in given.items() if name not in own}
     options = StudyOptions(**own)
-    with progress_bars(progress) as bars, _engine(options, own.get("workers"), told := Reporter(bars)) as engine:
+    with progress_bars(progress) as bars, _engine(options, own.get("workers"), reporter := Reporter(bars)) as engine:
         if str(spec).endswith(".toml"):
-            return _of_file(Path(spec), options, set(own) | set(rest), out, command, told, engine)
-        return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, told, engine)}
+            return _of_file(Path(spec), options, set(own) | set(rest), out, command, reporter, engine)
+        return {str(spec): _of_task(TASKS.check(str(spec)), options, rest, out, command, reporter, engine)}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class _Chosen:
 
 
 @contextmanager
-def _engine(options: StudyOptions, workers: int | None, told: Reporter) -> Iterator[_Chosen]:
+def _engine(options: StudyOptions, workers: int | None, reporter: Reporter) -> Iterator[_Chosen]:
     """The engine that was asked for; `workers` as given."""
     if options.engine == "local" or options.so_far:
         for name in ("ray_address", "storage"):
@@ -110,7 +110,7 @@ def _engine(options: StudyOptions, workers: int | None, told: Reporter) -> Itera
     from apil.studies.ray_engine import connected, on_ray
 
     with connected(options.ray_address, workers) as cluster:
-        told.line(cluster.about)
+        reporter.line(cluster.about)
         yield _Chosen(on_ray(options.storage, options.keep_old), workers or cluster.cores)
 
 
@@ -120,20 +120,20 @@ def _of_task(
     given: Mapping[str, Any],
     out: str | Path | None,
     command: str,
-    told: Reporter,
+    reporter: Reporter,
     engine: _Chosen,
 ) -> StudyRecords:
     kind = kind_of(task)
-    asked = _asked(task, kind, options, given, out, told)
+    asked = _asked(task, kind, options, given, out, reporter)
     made_by = command or f"apil study {task} --out {asked.out}"
     with looked_at(asked.out, task) if asked.so_far else claimed(asked.out, task, made_by):
-        notes = kind.thresholds(asked, lambda done, total: told.progress(f"calibrating on {task}", done, total))
+        notes = kind.thresholds(asked, lambda done, total: reporter.progress(f"calibrating on {task}", done, total))
         thresholds = {query: threshold_of({task: notes}, task, query) for query in asked.queries}
         if asked.so_far:  # a policy whose threshold was not found yet has no runs
             known = tuple(q for q in asked.queries if thresholds[q] is not None or not needs_threshold(q))
             asked = replace(asked, queries=known)
-        cells = finish(kind.plan(asked, thresholds), asked.out, asked.episodes, options, told, engine=engine)
-        told.line("Writing tables, figures and the report")
+        cells = finish(kind.plan(asked, thresholds), asked.out, asked.episodes, options, reporter, engine=engine)
+        reporter.line("Writing tables, figures and the report")
         with reporting(asked.out):
             write_records(cells, asked.out, {query: notes[query] for query in asked.queries if query in notes})
             write_bill(asked.out, {task: cells})
@@ -143,7 +143,12 @@ def _of_task(
 
 
 def _asked(
-    task: str, kind: StudyKind, options: StudyOptions, given: Mapping[str, Any], out: str | Path | None, told: Reporter
+    task: str,
+    kind: StudyKind,
+    options: StudyOptions,
+    given: Mapping[str, Any],
+    out: str | Path | None,
+    reporter: Reporter,
 ) -> Asked:
     """What was asked for, with what was left open filled in."""
     own = {name: value for name, value in given.items() if name in described(kind.arguments)}
@@ -162,7 +167,7 @@ def _asked(
     shared = {"answers": False, **TASKS.trait(task, "study_settings", {}), **shared}
     found = resolve(task, teachers[0], "never", shared, calibration, shared_by=queries, as_printed=True)
     if found.notice:
-        told.line(found.notice)
+        reporter.line(found.notice)
     for teacher in teachers:
         committee_of(found.settings.changed(teacher=teacher))
     episodes = kind.episodes if options.episodes is None else options.episodes
@@ -189,7 +194,7 @@ def _of_file(
     given: set[str],
     out: str | Path | None,
     command: str,
-    told: Reporter,
+    reporter: Reporter,
     engine: _Chosen,
 ) -> dict[str, StudyRecords]:
     for name in sorted(given - {*MACHINERY, "keep_old", "calibration"}):
@@ -205,8 +210,8 @@ def _of_file(
             inside, own = folder / task.label, cells[task.label]
             refuse_link(inside)
             with claimed(inside, task.label, command):
-                finish(own, inside, wanted.episodes, options, told, engine=engine)
-                told.line("Writing tables, figures and the report")
+                finish(own, inside, wanted.episodes, options, reporter, engine=engine)
+                reporter.line("Writing tables, figures and the report")
                 if wanted.answers:
                     measured += write_points(wanted, own, inside, task.label, options.workers)
                 else:
@@ -223,7 +228,7 @@ def finish(
     out: Path,
     episodes: int,
     options: Upkeep,
-    told: Reporter,
+    reporter: Reporter,
     *,
     name: str = "",
     alone: bool = False,
@@ -250,24 +255,24 @@ def finish(
             f"are gone ({now.spent[0].folder}, ...): give --episodes as before, choose another --out, or remove them."
         )
     if options.so_far:
-        told.line(f"{len(now.finished)} of {len(cells)} runs in {runs} are finished")
+        reporter.line(f"{len(now.finished)} of {len(cells)} runs in {runs} are finished")
         if not now.finished:
             raise ApilError(f"No run in {runs} is finished: leave --so-far out to make them.")
         finished = {cell.folder for cell in now.finished}
         return [cell for cell in wanted if cell.folder in finished]
     for text in now.lines(cells, runs):
-        told.line(text)
+        reporter.line(text)
     what, total = f"study {name or cells[0].config.task.name}", max(1, work_of(now.todo))
-    told.progress(what, 0, total)
+    reporter.progress(what, 0, total)
     run_cells(
         now.todo,
         runs,
         episodes,
         engine.workers,
-        lambda units: told.advance(what, units),
+        lambda units: reporter.advance(what, units),
         alone=alone,
         engine=engine.open,
-        tally=lambda runs: told.tally(what, runs),
+        tally=lambda runs: reporter.tally(what, runs),
     )
-    told.progress(what, total, total)
+    reporter.progress(what, total, total)
     return list(wanted)

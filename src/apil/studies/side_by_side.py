@@ -18,7 +18,7 @@ from apil.runs.view import RunView, Watcher
 from apil.studies.figures import RC, legend, panel_grid, pictures, styled
 
 _MOST = 16
-"""Runs in one figure: more cannot be told apart."""
+"""Runs in one figure: more cannot be distinguished."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Task(Protocol[State]):
     success_distance: float
     """An episode that ends this close to the goal set has succeeded; APIL's epsilon."""
     batch: int
-    """Episodes of a run in one iteration, unless told otherwise."""
+    """Episodes of a run in one iteration, unless given."""
 
     def reset(self, draws: Draws, episodes: int) -> State:
         """The first states of `episodes` new episodes of every run."""

@@ -37,14 +37,14 @@ class RecordedEpisode:
     asked: NDArray[np.bool_]
     """[n]: it asked and was answered."""
     teacher: NDArray[np.int64]
-    """[n]: who answered, as far as the agent was told; -1 where nobody did."""
+    """[n]: who answered, as reported to the agent; -1 where nobody did."""
     answers: NDArray[Any]
     """[n] or [n, numbers]: the teacher's action; the action taken where nobody answered."""
     distance: NDArray[np.float64]
-    """[n]: the distance told, NaN where none was."""
+    """[n]: the reported distance, NaN where there was none."""
     success: bool
     final_distance: float
-    """As told at the end."""
+    """As reported at the end."""
 
 
 _OVERHEAD = 2**16

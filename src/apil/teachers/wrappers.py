@@ -107,7 +107,7 @@ class NoisyDistance(SameMembers):
     quantum: Distance = 0.0
     """Distances are rounded to the nearest multiple of this; 0 for no rounding."""
     missing: Probability = 0.0
-    """The probability that a distance is not told."""
+    """The probability that a distance is not reported."""
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> LyingSession:
         """Draws the errors of the whole batch after the draws of the teacher inside."""
@@ -131,17 +131,17 @@ class NoisyDistance(SameMembers):
 class NoisyIdentity(SameMembers):
     """Tells a wrong identity in part of the answers: with probability `rate` one of the others, each equally likely.
 
-    Actions and distances stay as they are. An answer is billed to the identity that was told.
+    Actions and distances stay as they are. An answer is billed to the reported identity.
     """
 
     rate: Probability
-    """The probability that the identity told is wrong; no effect on a single teacher."""
+    """The probability that the reported identity is wrong; no effect on a single teacher."""
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> LyingSession:
         """Draws the mistakes of the whole batch after the draws of the teacher inside."""
         inner, teachers = self.teacher.begin(draws, episodes, horizon), len(self.members)
         wrong = draws.uniform(horizon, episodes) < self.rate
-        # [runs, T, episodes]: how far round the circle of members the identity told is; 0 is right.
+        # [runs, T, episodes]: how far round the circle of members the reported identity is; 0 is right.
         jump = torch.where(wrong, 1 + (draws.uniform(horizon, episodes) * (teachers - 1)).long(), 0)
         return LyingSession(inner, lambda said, t: replace(said, identity=(said.identity + jump[:, t]) % teachers))
 
@@ -160,7 +160,7 @@ class Anonymous:
 
     @property
     def costs(self) -> tuple[float, ...]:
-        """The mean of the members' costs by their weights: who cannot be told apart cannot be billed apart."""
+        """The mean of the members' costs by their weights: they cannot be billed apart."""
         costs = costs_of(self.teacher)
         weights = getattr(self.teacher, "weights", (1 / len(costs),) * len(costs))
         return (sum(cost * weight for cost, weight in zip(costs, weights, strict=True)),)

@@ -20,7 +20,7 @@ def progress_bars(shown: bool = True) -> Bars:
 
 @runtime_checkable
 class Hears(Protocol):
-    """Progress that can be told the number of answers besides, as they come."""
+    """Progress that also takes the number of answers, as they come."""
 
     def heard(self, answers: int) -> None:
         """So many answers there are."""
