@@ -37,7 +37,8 @@ task, query, budget, runs, iterations = json.loads(sys.argv[1])
 given = {"batch": TASKS.load(task)().batch} | ({} if budget is None else {"budget": budget})
 
 def trainer(runs, iterations):
-    return Trainer([RunSettings.of(task, "twodifdetm", query, seed=s, iterations=iterations, **given) for s in range(runs)])
+    own = {"iterations": iterations, **given}
+    return Trainer([RunSettings.of(task, "twodifdetm", query, seed=seed, **own) for seed in range(runs)])
 
 trainer(runs, 20).train()
 made = trainer(runs, iterations)

@@ -70,7 +70,8 @@ def split_by_model(
     of_model = _sum(probs * weights.unsqueeze(-1), samples)
     mean = of_model.mean(models)
     # One tensor for the parts: fewer operations on small tensors.
-    behavioral, intrinsic = torch.stack([entropy(of_model), _sum(entropies * weights, samples)]).mean(models + 1)
+    both = torch.stack([entropy(of_model), _sum(entropies * weights, samples)]).mean(models + 1)
+    behavioral, intrinsic = both.unbind()  # a tensor that is unpacked is first made a list, in Python
     total = entropy(mean)
     parts = torch.stack([total, behavioral, intrinsic, behavioral - intrinsic, total - behavioral])
     parts = parts.mul_(1.0 / math.log(2.0)).clamp_min_(0.0)

@@ -69,7 +69,7 @@ def take(record: Any, runs: Places) -> Any:
 
 def _is_all(runs: Places, tensor: Tensor) -> bool:
     """Whether these are all runs of the stack that a tensor is of."""
-    return isinstance(runs, slice) and runs.start == 0 and runs.stop == len(tensor)
+    return isinstance(runs, slice) and runs.start == 0 and runs.stop == tensor.shape[0]
 
 
 class _TakenField:

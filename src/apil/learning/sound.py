@@ -26,14 +26,17 @@ def check_form(answer: Any, put: Tensor, box: ActionBox | None) -> None:
     """Refuses what is not an answer at all."""
     if not isinstance(answer, Answer):
         raise TypeError(f"answered with {type(answer).__name__} instead of an Answer")
-    for name in ("action", "identity", "distance"):
-        part = getattr(answer, name)
-        numbers = None if box is None or name != "action" else len(box.low)
-        expected = list(put.shape) if numbers is None else [*put.shape, numbers]
-        if not isinstance(part, Tensor) or list(part.shape) != expected:
+    plain = put.shape
+    of_action = plain if box is None else torch.Size((*plain, len(box.low)))
+    for name, part, expected, floats in (
+        ("action", answer.action, of_action, box is not None),
+        ("identity", answer.identity, plain, False),
+        ("distance", answer.distance, plain, True),
+    ):
+        if not isinstance(part, Tensor) or part.shape != expected:
             shape = list(part.shape) if isinstance(part, Tensor) else type(part).__name__
-            raise TypeError(f"answered with {name} {shape}, expected a tensor {expected}")
-        if part.is_floating_point() != (name == "distance" or numbers is not None):
+            raise TypeError(f"answered with {name} {shape}, expected a tensor {list(expected)}")
+        if part.is_floating_point() != floats:
             raise TypeError(f"answered with {name} of type {part.dtype}")
 
 

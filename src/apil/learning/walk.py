@@ -238,10 +238,10 @@ class _Mind(_Decides):
                 listener.hear(*map(self._place.bring, (take(belief, runs), take(answer, runs), answered[runs])))
 
     def notes(self, like: Tensor) -> Tensor | None:
-        found = [(runs, session.notes) for runs, session in self._noting]
-        width = max((notes.shape[-1] for _, notes in found), default=0)
-        if not width:
+        if not self._noting:
             return None
+        found = [(runs, session.notes) for runs, session in self._noting]
+        width = max(notes.shape[-1] for _, notes in found)
         joined = torch.full((*like.shape, width), torch.nan)
         for runs, notes in found:
             joined[runs, :, : notes.shape[-1]] = self._place.back(notes)

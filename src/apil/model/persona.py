@@ -179,24 +179,22 @@ class SampledModel:
 
     def _parts(self, observation: Observation, chosen: Tensor | None, block: slice | None) -> Parts:
         """What the policies of some runs (all if None) are in these states."""
-        model = self._model
-
-        def own(tensor: Tensor) -> Tensor:
-            return tensor if block is None else tensor[block]
-
-        features = own(observation.features)
+        model, features, valid, of_personas = self._model, observation.features, observation.valid, self._dense
+        mask, weight, w2, b2 = self._state_mask, self._state_weight, model.policy["w2"], model.policy["b2"]
+        if block is not None:
+            features, valid, mask, weight, w2, b2 = (own[block] for own in (features, valid, mask, weight, w2, b2))
+            of_personas = None if of_personas is None else of_personas[block]
+            chosen = None if chosen is None else chosen[block]
         runs, episodes, size = features.shape
-        masked = features.unsqueeze(2) * own(self._state_mask)
-        of_state = torch.bmm(masked.view(runs, -1, size), own(self._state_weight))
+        masked = features.unsqueeze(2) * mask
+        of_state = torch.bmm(masked.view(runs, -1, size), weight)
         of_state = of_state.view(runs, episodes, model.sizes.models, 1, -1)
-        if self._dense is None:
+        if of_personas is None:
             assert chosen is not None
-            of_personas = self._hidden_of_chosen(own(chosen), slice(None) if block is None else block)
-        else:
-            of_personas = own(self._dense)
+            of_personas = self._hidden_of_chosen(chosen, slice(None) if block is None else block)
         hidden = torch.relu_(of_state + of_personas)
-        outputs = linear(hidden.flatten(1, 3), own(model.policy["w2"]), own(model.policy["b2"]))
-        return model.head.parts(outputs.view(*hidden.shape[:-1], -1), own(observation.valid))
+        outputs = linear(hidden.flatten(1, 3), w2, b2)
+        return model.head.parts(outputs.view(*hidden.shape[:-1], -1), valid)
 
     @cached_property
     def _table(self) -> _Table:
