@@ -137,7 +137,7 @@ _OTHER: dict[str, Any] = {
     "query": "dagger", "query_options": {"k": 3}, "gap": "estimate", "expectation": "monte-carlo", "optimizer": "muon",
     "on_teacher_error": "skip", "answers": False, "dropout": 0.5, "average": 0.5, "sigma": 3.0,
     "asking": "review", "standardise": True, "recent": 0.5, "validation": 0.5,
-    "select": "cheapest", "select_options": {"power": 1}, "switch_cost": 0.5,
+    "select": "cheapest", "select_options": {"power": 1}, "switch_cost": 0.5, "acting": "by-skill",
     "stop": "never",
 }  # fmt: skip
 
@@ -150,7 +150,7 @@ def test_runs_share_a_stack_only_where_a_setting_may_differ(name: str) -> None:
     assert other.value(name) != base.value(name)
     may_differ = {
         "teacher", "weights", "selection", "query", "threshold", "budget", "query_options", "seed", "save_every",
-        "expectation", "samples", "answer_budget", "select", "select_options", "switch_cost",
+        "expectation", "samples", "answer_budget", "select", "select_options", "switch_cost", "acting",
         "stop", "patience",
     }  # fmt: skip
     assert (stack_shape(other) == stack_shape(base)) == (name in may_differ)

@@ -68,6 +68,7 @@ def _show(found: StoredAnswers, path: Path | None) -> None:
     _show_bill(found.folder)
     made = summary(found)
     print_columns("By teacher", made.by_teacher)
+    _show_skills(found)
     print_columns("By step of the episode", made.by_step)
     _show_agreement(found, made)
     _draw(path or found.folder / "answers.png", figure(found, made), wanted=path is not None)
@@ -116,6 +117,26 @@ def _show_outlook(folder: Path) -> None:
     if curves is not None:
         print(f"Outlook: {curves.outlook}")
         _draw(folder / "outlook.png", figure(curves), wanted=False)
+
+
+def _show_skills(found: StoredAnswers) -> None:
+    """How good the teachers are, where the run has estimated it."""
+    known = found.skills
+    if not known:
+        return
+    turned = any(own.turned is not None for own in known)
+    columns: dict[str, dict[str, Any]] = {
+        "skill": {own.name: str(own.skill) for own in known},
+        "answers": {own.name: own.answers for own in known},
+        "cost": {own.name: own.cost for own in known},
+        **({"turned at": {o.name: "-" if o.turned is None else o.turned for o in known}} if turned else {}),
+    }
+    print_columns("Skill of the teachers, about 1 for one who is right, with its 95 % interval", columns)
+    regions = {name: {own.name: str(own.regions[name]) for own in known} for name in known[0].regions}
+    print_columns("The same where each would be asked first (answered states)", regions)
+    for own in known:
+        if own.turned is not None:
+            print(f"{own.name} has turned bad: his answers before number {own.turned:,} no longer count for his skill.")
 
 
 def _show_agreement(found: StoredAnswers, made: Summary) -> None:

@@ -12,7 +12,7 @@ import tyro
 
 from apil.cli.options import command, from_record, given, run_settings, words_of
 from apil.settings.record import described
-from apil.studies.options import MACHINERY, BudgetOptions, StudyOptions, arguments_of_study
+from apil.studies.options import MACHINERY, BudgetOptions, StudyOptions, WhomOptions, arguments_of_study
 from apil.tasks import TASKS
 from apil.tasks.options import options_of
 from apil.terminal import print_columns, wrote
@@ -24,7 +24,7 @@ _OF_ONE_RUN = ("query_options", "seed", "threshold", "budget", "weights", "selec
 class Common:
     task: tyro.conf.Positional[str]
     """A task; see `apil list`, and `apil study NAME --help` for its own options. Or a .toml file that describes a
-    study. Or `budget`, the benchmark of rules at equal answers."""
+    study. Or `budget`, the benchmark of rules at equal answers; or `whom`, that of selectors."""
     out: Path | None = None
     """Folder for the results; results/TASK if not given. Finished runs in it are kept."""
 
@@ -37,13 +37,24 @@ class OfBudget:
     """Folder for the results. Finished runs in it are kept."""
 
 
-_BUDGET = "budget"
+@dataclass(frozen=True)
+class OfWhom:
+    task: tyro.conf.Positional[str]
+    """`whom`."""
+    out: Path = Path("results/whom")
+    """Folder for the results. Finished runs in it are kept."""
+
+
+_BUDGET, _WHOM = "budget", "whom"
 
 
 def options(argv: Sequence[str]) -> type:
     if _BUDGET in argv[:1]:
         words = "Compare query rules with random asking at equal numbers of answers, over several tasks."
         return command("Study", words, OfBudget, from_record(BudgetOptions))
+    if _WHOM in argv[:1]:
+        words = "Compare selectors, who choose whom to ask, by what their answers cost, over several tasks."
+        return command("Study", words, OfWhom, from_record(WhomOptions))
     task = next((word for word in argv if word in TASKS.names()), "grid")
     more = [*from_record(options_of(task).arguments), *from_record(arguments_of_study(task))]
     words = "Run every query policy with every teacher over several seeds; write tables, figures and a report."
@@ -65,10 +76,25 @@ def _budget(typed: Any, argv: Sequence[str]) -> None:
     wrote(typed.out, f"open {typed.out / 'report.html'}")
 
 
+def _whom(typed: Any, argv: Sequence[str]) -> None:
+    from apil.studies.whom.run import whom
+
+    words = words_of(typed, argv, "apil", "study", _WHOM, skip=("task", "so_far", "workers", "keep_old"))
+    settings = WhomOptions(**{name: getattr(typed, name) for name in described(WhomOptions)})
+    compared = whom(settings, out=typed.out, command=join(words))
+    columns = {
+        task: {selector: compared.cost_to(task, selector).mean for selector in compared.selectors}
+        for task in compared.tasks
+    }
+    print_columns(f"cost to {compared.level:g} success alone", columns)
+    wrote(typed.out, f"open {typed.out / 'report.html'}")
+
+
 def run(typed: Any, argv: Sequence[str]) -> None:
-    if isinstance(typed, OfBudget):
-        _budget(typed, argv)
-        return
+    for kind, compare in ((OfBudget, _budget), (OfWhom, _whom)):
+        if isinstance(typed, kind):
+            compare(typed, argv)
+            return
     from apil.studies.run import study
 
     words = words_of(typed, argv, "apil", "study", typed.task, skip=("task", "so_far", *MACHINERY))

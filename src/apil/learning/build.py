@@ -27,6 +27,7 @@ from apil.query.protocol import QueryPolicy, QuerySetup
 from apil.rng import Streams
 from apil.select import ENVIRONMENT, SELECTORS
 from apil.select.protocol import Selector, SelectSetup
+from apil.select.trust import trusting
 from apil.settings import QuerySettings, RunSettings
 from apil.settings.record import arguments_of, described
 from apil.tasks import TASKS
@@ -172,12 +173,12 @@ def _selectors(
     configs: Sequence[RunSettings], task: Task[Any], teachers: Sequence[Group[Teacher]]
 ) -> list[Group[Selector]]:
     """Who choose whom to ask; none where all teachers choose by themselves."""
-    if all(config.whom.name == ENVIRONMENT for config in configs):
+    if all(config.whom.name == ENVIRONMENT and config.whom.acting == "as-answered" for config in configs):
         return []
     costs = torch.ones(len(configs), len(costs_of(teachers[0].part)))
     for group in teachers:
         costs[group.runs] = torch.tensor(costs_of(group.part))
-        if not is_selectable(group.part):
+        if not is_selectable(group.part) and any(config.whom.name != ENVIRONMENT for config in configs):
             raise ApilError(f"Teacher '{group.name}' chooses who answers by itself: leave --select out.")
 
     def made(first: RunSettings, own: Sequence[RunSettings]) -> Selector:
@@ -195,14 +196,14 @@ def _selectors(
         factory = SELECTORS.load(first.whom.name)
         check_arguments("selector", first.whom.name, factory, first.whom.options)
         selector: Selector = factory(setup, **first.whom.options)
-        return selector
+        return selector if first.whom.acting == "as-answered" else trusting(selector, setup)
 
     return _groups(configs, _select_kind, made, lambda config: config.whom.name)
 
 
 def _select_kind(config: RunSettings) -> tuple[Any, ...]:
     """Runs of one kind share a selector."""
-    return config.whom.name, tuple(sorted(config.whom.options.items()))
+    return config.whom.name, config.whom.acting, tuple(sorted(config.whom.options.items()))
 
 
 def _model(streams: Streams, task: Task[Any], configs: Sequence[RunSettings], teachers: int) -> Model:

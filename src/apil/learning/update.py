@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from apil.learning.store import Store
 from apil.learning.window import Window
 from apil.optim import Optimizer, OptimizerFactory
 from apil.query.protocol import QueryLoss
+from apil.select.trust import Trusting
 from apil.types import Episodes, Lessons
 
 
@@ -66,7 +68,7 @@ class Learner:
         Returns the losses and logs, each [runs].
         """
         agents = self._agents
-        policy, identity = self._of_model(episodes, iteration)
+        (policy, identity), by_skill = self._by_skill(self._of_model(episodes, iteration), iteration)
         answered = episodes.answered.flatten(1).any(1)
         query = self._query_terms(episodes)
         sums = episodes.mean.sum((1, 2, 3))
@@ -74,16 +76,17 @@ class Learner:
             agents, [("policy", self._everyone, sums), *self._named(policy, identity), *query.named], iteration
         )
         losses = [policy, identity, *query.losses]
-        policy, identity, *_ = self._descend(self._optimizers, losses, [answered, answered, *query.active])
+        active = [answered, answered | by_skill, *query.active]
+        policy, identity, *_ = self._descend(self._optimizers, losses, active)
         back = agents.thinking.back
         return {"policy_loss": back(policy.detach()), "identity_loss": back(identity.detach()), **query.logs}
 
-    def _of_model(self, lessons: Lessons, number: int) -> tuple[Tensor, Tensor]:
+    def _of_model(self, lessons: Lessons, number: int, stream: str = "dropout") -> tuple[Tensor, Tensor]:
         """The losses of the model, on its device, or the share of this process in them; `number` is that of the draws
         for dropout."""
         agents, part = self._agents, self._crew.part(lessons.live.shape[1])
         with agents.thinking:
-            draws = agents.streams.draws("dropout", number)
+            draws = agents.streams.draws(stream, number)
             if part is None:
                 return agents.model.losses(agents.thinking.bring(lessons), draws)
             return agents.model.losses(agents.thinking.bring(lessons), draws, part)
@@ -106,14 +109,31 @@ class Learner:
             lessons, some = store.sample(agents.streams.draws("replay", number), fresh)
             if not bool(some.any()):
                 break  # nobody has answered yet, and no step of this iteration will change that
-            losses = self._of_model(lessons, number)
+            losses, by_skill = self._by_skill(self._of_model(lessons, number), number)
             _check_finite(agents, self._named(*losses), iteration)
             # Who answers is often a matter of chance: the identity model would learn by heart what cannot be predicted.
             once = running & (number == iteration * updates)
-            summed = self._descend(of_model, losses, [some & running, some & once])
+            summed = self._descend(of_model, losses, [some & running, (some & once) | (by_skill & running)])
             total += agents.thinking.back(torch.stack(summed).detach())
         policy, identity = total / updates
         return {"policy_loss": policy, "identity_loss": identity, **query.logs}
+
+    def _by_skill(self, losses: tuple[Tensor, Tensor], number: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
+        """The losses, with an identity loss of their own in runs that act by skill; [runs] bool, which these are."""
+        agents, runs = self._agents, len(self._agents.streams.seeds)
+        theirs = torch.zeros(runs, dtype=torch.bool)
+        parts = [(group.runs, group.part) for group in agents.selectors if isinstance(group.part, Trusting)]
+        if not parts:
+            return losses, theirs
+        luck = agents.streams.draws("trust", number).uniform(_LIKED)
+        lessons: Lessons | None = None
+        for places, part in parts:
+            own = part.lessons(luck[places])
+            theirs[places] = own.answered.flatten(1).any(1)
+            lessons = _placed(own, lessons, places, runs)
+        assert lessons is not None
+        identity = self._of_model(lessons, number, "liked")[1]
+        return (losses[0], torch.where(theirs.to(identity.device), identity, losses[1])), theirs
 
     def _learn_to_ask(self, fresh: Episodes, query: _QueryTerms, iteration: int, updates: int, running: Tensor) -> None:
         """`updates` steps of the query policies from the window; without one, a single step from the fresh episodes."""
@@ -192,6 +212,23 @@ class Learner:
         values = zip([*gradients, *terms], [*of_query, *whole], strict=True)
         summed = self._crew.sum([value / self._crew.size if own else value for value, own in values])
         return summed[: len(gradients)], summed[len(gradients) :]
+
+
+_LIKED = 64
+"""Answers from which runs that act by skill learn whom to act like, at each step."""
+
+
+def _placed(own: Lessons, into: Lessons | None, places: Places, runs: int) -> Lessons:
+    """Lessons of a stack with those of some runs; nothing is answered in runs that have none."""
+    values: dict[str, Any] = {f.name: getattr(own, f.name) for f in fields(Lessons)}
+    if into is None:
+        empty: dict[str, Any] = {n: None if v is None else v.new_zeros(runs, *v.shape[1:]) for n, v in values.items()}
+        into = Lessons(**empty)
+        into.valid_actions.fill_(True)
+    for name, value in values.items():
+        if value is not None:
+            getattr(into, name)[places] = value
+    return into
 
 
 @dataclass

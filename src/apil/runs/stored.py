@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from apil.learning.rows import ANSWERED, EXECUTED, VALIDATION, Rows
 from apil.learning.store import corrected
 from apil.runs.folder import load_config
+from apil.runs.skills import TeacherSkill, teacher_skills
 from apil.runs.store_file import Header, read_store
 
 Progress = Callable[[int], None]
@@ -60,6 +61,11 @@ class StoredAnswers:
     def continuous(self) -> bool:
         """Actions are vectors of numbers."""
         return self.header.layout.continuous
+
+    @cached_property
+    def skills(self) -> list[TeacherSkill]:
+        """What the run knows of its teachers, by answers; empty unless it selects or acts by skill."""
+        return teacher_skills(self.folder)
 
     @cached_property
     def features(self) -> NDArray[np.float32]:

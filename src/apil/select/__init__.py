@@ -1,7 +1,7 @@
 """Whom to ask: selectors by name. A query policy decides whether to ask, a selector which teacher.
 
 Examples:
-    >>> "cheapest" in apil.select.SELECTORS.names()
+    >>> "learned" in apil.select.SELECTORS.names()
     True
 """
 
@@ -16,5 +16,7 @@ for _name, _target, _summary in (
     (ENVIRONMENT, "rules:environment", "whoever the teachers send, as in the paper (no selector)"),
     ("cheapest", "rules:cheapest", "whose answer costs least; in turn where several cost the same"),
     ("round-robin", "rules:round_robin", "one after the other"),
+    ("best", "learned:best", "the highest estimated skill for its cost"),
+    ("learned", "learned:learned", "skill estimated state by state, explored, and weighed against the cost"),
 ):
     SELECTORS.register(_name, f"apil.select.{_target}", _summary)

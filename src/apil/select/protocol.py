@@ -12,7 +12,7 @@ from apil.rng import Draws, Streams
 from apil.types import ActionBox, Answer, Episodes, Observation
 
 NOBODY = -1
-"""No teacher in particular: the one that the teachers send."""
+"""In the place of a teacher: whoever the teachers send."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,9 @@ class Selector(Protocol):
     Several sessions of one selector may be open at once: what belongs to a batch of episodes is kept in its session.
     """
 
-    memory: Parameters
-    """What it keeps, each [runs, ...], saved with a run; empty for fixed rules."""
+    @property
+    def memory(self) -> Parameters:
+        """What it keeps, each [runs, ...], saved with a run; empty for fixed rules."""
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> SelectSession:
         """Opens a batch of `episodes` episodes for every run of `draws`."""

@@ -28,6 +28,7 @@ class RunKeywords(TypedDict, total=False):
     query_options: Mapping[str, Option]
     select: str
     switch_cost: float
+    acting: Literal["as-answered", "by-skill"]
     select_options: Mapping[str, Option]
     encode: int
     standardise: bool

@@ -83,6 +83,9 @@ class WhomSettings:
     """Who of those present is asked; see `apil list`. `environment` leaves it to the teachers, as the paper does."""
     switch_cost: Annotated[Distance, PerRun] = 0.0
     """What it costs to ask another teacher than the one who answered last in an episode."""
+    acting: Annotated[Literal["as-answered", "by-skill"], PerRun] = "as-answered"
+    """Whom the agent acts like: teachers as often as they answer in such states, as the paper has it, or the skilled
+    among them."""
     options: Annotated[Options, Typed("select_options"), PerRun] = field(default_factory=dict, hash=False)
     """Settings of the selector itself, by name."""
 
@@ -361,7 +364,7 @@ LEAVES = _leaves()
 _SINCE_SCHEMA_1 = (
     *("budget", "query_options", "optimizer", "answer_budget", "asking", "encode", "standardise"),
     *("updates", "replay", "recent", "window", "capacity", "validation", "walks"),
-    *("select", "switch_cost", "select_options"),
+    *("select", "switch_cost", "acting", "select_options"),
     *("stop", "patience", "looks"),
 )
 

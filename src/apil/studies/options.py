@@ -72,12 +72,31 @@ class BudgetOptions:
     rules: _Names = ()
     """Labels of the rules, or any query policies; all of study.toml if not given. never, dagger and random are always
     there."""
-    levels: Annotated[tuple[Literal["low", "middle", "high"], ...], FromList] = ()
-    """Which of the three budgets; all if not given. What is finished at one level is kept when another is added."""
     quick: bool = False
-    """Three seeds and, unless --levels are given, the middle budget."""
+    """Three seeds and the middle budget."""
     choosing: bool = False
     """The seeds, and unless --tasks are given the tasks, that are for choosing rules and settings."""
+    workers: Few = 2
+    """Processes, one thread each."""
+    keep_old: bool = False
+    """Keep finished runs that were made by other code."""
+    so_far: bool = False
+    """Run nothing: write the tables and figures of the runs that are finished or, where there are none, of the records
+    in the folder."""
+
+
+@record
+class WhomOptions:
+    """Of the comparison of selectors, `apil study whom`."""
+
+    folder: FilePath = Path("examples/whom")
+    """The files that describe it: study.toml, and one for each task."""
+    tasks: _Names = ()
+    """Labels of the tasks; all if not given."""
+    quick: bool = False
+    """Three seeds."""
+    choosing: bool = False
+    """The seeds and the tasks that are for choosing settings."""
     workers: Few = 2
     """Processes, one thread each."""
     keep_old: bool = False

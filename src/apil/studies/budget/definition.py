@@ -38,7 +38,7 @@ class Seeds:
         return iter(range(self.first, self.first + self.count))
 
 
-_Seeds = Annotated[Seeds, nested(Seeds), Says("give a table with first and count")]
+SeedRange = Annotated[Seeds, nested(Seeds), Says("give a table with first and count")]
 
 
 @record
@@ -78,9 +78,9 @@ class TaskFile:
     """Of the task."""
     settings: Annotated[Mapping[Text, Any], Says("give a table")] = field(default_factory=dict, hash=False)
     """Settings of all its runs, by their typed names."""
-    choosing: _Seeds | None = None
+    choosing: SeedRange | None = None
     """Those of `study.toml` if not given."""
-    reporting: _Seeds | None = None
+    reporting: SeedRange | None = None
 
 
 _Rules = Annotated[tuple[Annotated[Rule, nested(Rule, "query")], ...], FromList, Says("give a list of rules")]
@@ -94,9 +94,9 @@ class Shared:
     """With the controls."""
     winner: Label
     """The label of the rule that the report is about."""
-    choosing: _Seeds
+    choosing: SeedRange
     """Seeds for choosing rules and settings."""
-    reporting: _Seeds
+    reporting: SeedRange
     """Seeds for the report, run once."""
     episodes: Size = 200
     """Of evaluation, for each run."""
@@ -146,7 +146,6 @@ def read_benchmark(
     tasks: Sequence[str] = (),
     rules: Sequence[str] = (),
     *,
-    levels: Sequence[Level] = (),
     quick: bool = False,
     choosing: bool = False,
 ) -> Benchmark:
@@ -154,7 +153,7 @@ def read_benchmark(
 
     `tasks` and `rules` are the labels of those that take part, all that there are if none is given; a rule may also be
     any query policy. What every comparison needs takes part in any case. A benchmark for `choosing` has other seeds,
-    and tasks of its own unless some are named. A `quick` one has three seeds and, without `levels`, the middle budget.
+    and tasks of its own unless some are named. A `quick` one has three seeds and the middle budget.
     """
     if not (folder / SHARED).is_file():
         raise ApilError(f"There is no {folder / SHARED}: run this in a checkout of apil, or give --folder.")
@@ -168,13 +167,12 @@ def read_benchmark(
     files = {label: file for label, file in files.items() if tasks or file.use == wanted}
     if not files:
         raise ApilError(f"{folder} has no task for {wanted}: add one with use = '{wanted}', or give --tasks.")
-    _import(folder, shared.plugin, *(file.plugin for file in files.values()))
-    wanted_levels = levels or (("middle",) if quick else LEVELS)
-    ordered = tuple(level for level in LEVELS if level in wanted_levels)
+    import_beside(folder, shared.plugin, *(file.plugin for file in files.values()))
+    levels: tuple[Level, ...] = ("middle",) if quick else LEVELS
     made = []
     for label, file in files.items():
         seeds = tuple(getattr(file, wanted) or getattr(shared, wanted))
-        made.append(BudgetTask(label, file, paths[label], seeds[: QUICK_SEEDS if quick else None], ordered))
+        made.append(BudgetTask(label, file, paths[label], seeds[: QUICK_SEEDS if quick else None], levels))
     return Benchmark(folder, shared, tuple(made), _rules(shared, rules))
 
 
@@ -189,7 +187,7 @@ def _rules(shared: Shared, named: Sequence[str]) -> tuple[Rule, ...]:
     return tuple(rule for label, rule in known.items() if label in wanted)
 
 
-def _import(folder: Path, *plugins: str) -> None:
+def import_beside(folder: Path, *plugins: str) -> None:
     """Imports plug-ins here, and by the environment variable in worker processes."""
     paths = [str(folder / plugin) if plugin.endswith(".py") else plugin for plugin in dict.fromkeys(plugins) if plugin]
     for path in paths:

@@ -60,7 +60,7 @@ def write_runs(folder: Path, runs: Iterable[Run]) -> None:
     write_text(folder / NAME, text.getvalue())
 
 
-_READ: dict[str, Callable[[str], object]] = {"str": str, "int": int, "float": float}
+READ: dict[str, Callable[[str], object]] = {"str": str, "int": int, "float": float}
 
 
 def read_runs(folder: Path) -> list[Run]:
@@ -70,7 +70,7 @@ def read_runs(folder: Path) -> list[Run]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
-        return [Run(**{field.name: _READ[str(field.type)](row[field.name]) for field in fields(Run)}) for row in rows]  # type: ignore[arg-type]
+        return [Run(**{field.name: READ[str(field.type)](row[field.name]) for field in fields(Run)}) for row in rows]  # type: ignore[arg-type]
     except (KeyError, ValueError, TypeError, UnicodeDecodeError) as error:
         raise ApilError(f"{path} is damaged ({error}): restore it.") from error
 

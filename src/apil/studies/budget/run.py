@@ -37,12 +37,7 @@ def budget(
     """
     plugins = os.environ.get(PLUGINS, "")
     benchmark = read_benchmark(
-        options.folder,
-        options.tasks,
-        options.rules,
-        levels=options.levels,
-        quick=options.quick,
-        choosing=options.choosing,
+        options.folder, options.tasks, options.rules, quick=options.quick, choosing=options.choosing
     )
     runs = planned(benchmark)
     folder = Path(out)
@@ -77,7 +72,7 @@ def _write_records(benchmark: Benchmark, runs: Sequence[Planned], folder: Path) 
 
 
 def _about(benchmark: Benchmark, runs: Sequence[Planned], folder: Path) -> dict[str, Any]:
-    software = sorted({_software(folder / "runs" / run.cell.folder) for run in runs})
+    software = sorted({software_of(folder / "runs" / run.cell.folder) for run in runs})
     return {
         "command": read_json(folder / "study.json")["command"],
         "commits": software,
@@ -106,6 +101,6 @@ def _about(benchmark: Benchmark, runs: Sequence[Planned], folder: Path) -> dict[
     }
 
 
-def _software(folder: Path) -> str:
+def software_of(folder: Path) -> str:
     """The commit that a run was made by."""
     return str(read_json(folder / "environment.json").get("commit"))

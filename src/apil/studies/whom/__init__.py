@@ -1,0 +1,1 @@
+"""Whom to ask: selectors compared by what their answers cost, over tasks whose teachers are not equally good."""

@@ -1,0 +1,138 @@
+"""The files of the comparison: `summary.json`, a table, figures and a page, from its records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from apil.files import write_bytes, write_json, write_text
+from apil.studies.budget.figures import Drawn
+from apil.studies.figures import RC, legend, panel_grid, pictures, styled
+from apil.studies.headline import Headline
+from apil.studies.pages import Shown, page
+from apil.studies.statistics import bands, estimate
+from apil.studies.tables import Table, TableBlock, explained, shown
+from apil.studies.text import texts
+from apil.studies.whom.compare import Whom, findings, summary
+
+_TEXTS: Any = texts("whom.toml")
+_MARKS = {"better": "▲", "worse": "▼"}
+
+
+def write_report(folder: Path, compared: Whom, about: Mapping[str, Any]) -> None:
+    """`about` is what `about.json` says."""
+    write_json(folder / "summary.json", summary(compared))
+    tables = [_costs(compared, about), _improvement(compared, about)]
+    for table in tables:
+        write_text(folder / f"{table.name}.md", table.markdown())
+    with matplotlib.rc_context(RC):
+        figures = [
+            Drawn(name, _TEXTS[name]["title"], _TEXTS[name]["caption"].format(level=compared.level), pictures(drawn))
+            for name, drawn in (("figure_cost", _curves(compared)), ("figure_cost_to", _bars(compared)))
+        ]
+    for figure in figures:
+        write_bytes(folder / f"{figure.name}.png", figure.formats["png"])
+    leading, *others = [Shown(own.name, own.title, own.caption, own.formats["svg"]) for own in figures]
+    values = {
+        "title": "Whom to ask: selectors by what their answers cost",
+        "about": about,
+        "headline": _headline(compared),
+        "leading": leading,
+        "figures": others,
+        "findings": findings(compared),
+        "tables": tables,
+        "marks": _MARKS,
+    }
+    write_text(folder / "report.html", page("budget", **values))
+
+
+def _headline(compared: Whom) -> Headline:
+    """What the winner needs, and the cost to the level by selector."""
+    rows = []
+    for selector in compared.selectors:
+        found = [compared.cost_to(task, selector) for task in compared.tasks]
+        cells = tuple((f"{own.mean:,.0f}", f"[{own.low:,.0f}, {own.high:,.0f}]") for own in found)
+        rows.append((selector, cells))
+    caption = f"Cost of the answers to {compared.level:g} success alone"
+    return Headline("", tuple(findings(compared)[::2]), caption, ("selector", *compared.tasks), tuple(rows))
+
+
+def _made(about: Mapping[str, Any]) -> str:
+    seeds = about["seeds"]
+    return f"Seeds {seeds[0]} to {seeds[-1]}. Made by `{about['command']}`."
+
+
+def _costs(compared: Whom, about: Mapping[str, Any]) -> Table:
+    header = ("selector", "success alone", "cost", f"cost to {compared.level:g}", "reached")
+    blocks = []
+    for task in compared.tasks:
+        rows = []
+        for selector in compared.selectors:
+            runs, costs = compared.runs(task, selector), compared.costs_to(task, selector)
+            reached = f"{int(np.isfinite(costs).sum())} of {len(runs)}"
+            success, cost = estimate([run.success for run in runs]), estimate([run.cost for run in runs])
+            rows.append((selector, shown(success), shown(cost, 0), shown(compared.cost_to(task, selector), 0), reached))
+        blocks.append(TableBlock(task, header, tuple(rows)))
+    return explained("table_cost", _made(about), blocks, said=_TEXTS, level=compared.level)
+
+
+def _improvement(compared: Whom, about: Mapping[str, Any]) -> Table:
+    header = ("over", *compared.tasks)
+    rows = [
+        (other, *(f"{compared.probability(task, compared.winner, other):.2f}" for task in compared.tasks))
+        for other in compared.selectors
+        if other != compared.winner
+    ]
+    block = TableBlock(f"{compared.winner} needs less", header, tuple(rows))
+    return explained("table_improvement", _made(about), [block], said=_TEXTS, level=compared.level)
+
+
+def _curves(compared: Whom) -> Figure:
+    """Success alone over cost, a panel for each task."""
+    figure, axes = panel_grid(1, len(compared.tasks), 2.7, beside=0.4, sharey=True)
+    for panel, task in zip(axes[0], compared.tasks, strict=True):
+        for selector in compared.selectors:
+            runs = compared.runs(task, selector)
+            grid = np.linspace(0.0, float(np.mean([run.cost for run in runs])), 40)
+            found = bands(np.array([[run.success_at(cost) for cost in grid] for run in runs]))
+            style = styled(selector, {}, compared.selectors) | {
+                "linewidth": 2.2 if selector == compared.winner else 1.2
+            }
+            panel.plot(grid, found.mean, label=selector, **style)
+            panel.fill_between(grid, found.low, found.high, color=style["color"], alpha=0.1, linewidth=0)
+        panel.axhline(compared.level, color="#888888", linewidth=0.8, linestyle=":")
+        panel.set_title(task)
+        panel.set_xlabel("cost of the answers")
+        panel.set_ylim(-0.03, 1.03)
+    axes[0][0].set_ylabel("success alone")
+    legend(figure, 4, space=0.16)
+    return figure
+
+
+def _bars(compared: Whom) -> Figure:
+    """The cost to the level, every run and the mean."""
+    names = compared.selectors[::-1]
+    figure, axes = panel_grid(1, len(compared.tasks), 0.4 + 0.24 * len(names), beside=0.4, sharey=True)
+    for panel, task in zip(axes[0], compared.tasks, strict=True):
+        most = compared.dearest(task)
+        for place, selector in enumerate(names):
+            costs = np.array(compared.costs_to(task, selector))
+            style = styled(selector, {}, compared.selectors)
+            there = costs[np.isfinite(costs)]
+            panel.plot(there, np.full(len(there), place), "o", color=style["color"], markersize=3.5, alpha=0.6)
+            found = compared.cost_to(task, selector)
+            if len(there):
+                panel.plot([found.low, found.high], [place, place], color=style["color"], linewidth=4, alpha=0.3)
+            panel.text(1.06 * most, place, f"{len(there)} of {len(costs)}", va="center", fontsize=7)
+        panel.set_xlim(0, 1.3 * most)
+        panel.set_yticks(range(len(names)), names, fontsize=8)
+        panel.set_title(task)
+        panel.set_xlabel(f"cost to {compared.level:g} success alone")
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust((0.3 + 0.072 * max(map(len, names))) / width, 0.46 / height, 0.99, 1 - 0.5 / height)
+    return figure
