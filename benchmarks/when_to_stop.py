@@ -128,7 +128,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "gain_from_twice": to_json(estimate(gains)),
         "answers_saved": saved,
         "success_lost": lost,
-        "looking_share_of_time": to_json(estimate([row["looking"] / row["stop"]["seconds"] for row in rows])),
+        "looking_share_of_time": to_json(
+            estimate([row["looking"] / row["stop"]["seconds"] for row in rows if row["looking"] is not None])
+        ),
         "by_task": [_of_task(task, [row for row in rows if row["task"] == task]) for task in tasks],
     }
 
