@@ -24,6 +24,7 @@ from apil.errors import ApilError
 from apil.files import write_json
 from apil.runs.resolve import resolve
 from apil.settings import RunSettings
+from small_numbers import SMALL
 
 _ROOT = Path(__file__).parents[1]
 _SOURCE = _ROOT / "src" / "apil"
@@ -157,14 +158,6 @@ def _fenced(page: Path, kind: str) -> list[re.Match[str]]:
     return [block for block in _FENCED.finditer(page.read_text(encoding="utf-8")) if block["kind"] == kind]
 
 
-_SMALL = {
-    r"iterations=\d+": "iterations=2",
-    r"answer_budget=\d+": "answer_budget=20, iterations=5",  # it would learn on until that brings nothing
-    r"seeds=\d+": "seeds=1",
-    r"(episodes=|evaluate\()\d+": r"\g<1>4",
-}
-
-
 @pytest.mark.parametrize(
     "page", [page for page in _PAGES if _fenced(page, "python")], ids=lambda page: page.relative_to(_ROOT).as_posix()
 )
@@ -178,7 +171,7 @@ def test_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     with names_taken_back():
         for block in _fenced(page, "python"):
             code = block["code"]
-            for what, small in _SMALL.items():
+            for what, small in SMALL.items():
                 code = re.sub(what, small, code)
             if block["not_run"]:
                 compile(code, str(page), "exec")

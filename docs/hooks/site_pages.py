@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from notebook_pages import page_of
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
@@ -33,6 +35,8 @@ _ASSET = re.compile(
 def site_path(path: str) -> str:
     """Where a path of the repository is on the site."""
     path = {"README.md": "index.md"}.get(path, path)
+    if path.startswith("docs/notebooks/"):
+        path = path.replace(".ipynb", ".md")
     return (path.removeprefix("docs/") + "/index.md") if (ROOT / path).is_dir() else path.removeprefix("docs/")
 
 
@@ -112,6 +116,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds what is outside of docs/ and linked to."""
     from mkdocs.structure.files import File, InclusionLevel
 
+    for notebook in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        text, pictures = page_of(notebook)
+        files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
+        for name, picture in pictures.items():
+            files.append(File.generated(config, f"notebooks/{name}", content=picture))
     docs = [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")]
     for path in _linked([*_PAGES, *docs]):
         uri = site_path(path)

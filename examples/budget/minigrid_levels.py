@@ -114,24 +114,27 @@ class Seen(gymnasium.Wrapper[Any, Any, Any, Any]):
         return [self.actions.index(action) for action in right_moves(self.to_go, moves(self.level, pose))]
 
 
-def lava_gap() -> Any:
+def lava_gap(size: int = 7) -> Any:
     """MiniGrid-LavaGapS7: through the one gap in a river of lava."""
-    return level("lava-gap", "LavaGapEnv", {"size": 7}, radius=4, horizon=24)
+    return level("lava-gap", "LavaGapEnv", {"size": size}, radius=4, horizon=24)
 
 
-def lava_crossing() -> Any:
+def lava_crossing(size: int = 9, rivers: int = 1) -> Any:
     """MiniGrid-LavaCrossingS9N1: the river lies either way."""
-    return level("lava-crossing", "CrossingEnv", {}, radius=6, horizon=32)
+    return level("lava-crossing", "CrossingEnv", {"size": size, "num_crossings": rivers}, radius=6, horizon=32)
 
 
-def dist_shift() -> Any:
-    """MiniGrid-DistShift1 with the agent anywhere, where its own start has one best way: the goal lies behind lava."""
-    return level("dist-shift", "DistShiftEnv", {"agent_start_pos": None}, radius=0, horizon=24)
+def dist_shift(row: int = 2) -> Any:
+    """MiniGrid-DistShift1 with the agent anywhere, where its own start has one best way: the goal lies behind lava.
+
+    `row` is that of the second strip of lava; 5 is DistShift2.
+    """
+    return level("dist-shift", "DistShiftEnv", {"agent_start_pos": None, "strip2_row": row}, radius=0, horizon=24)
 
 
-def door_key() -> Any:
+def door_key(size: int = 6) -> Any:
     """MiniGrid-DoorKey-6x6: the key, then the door, then the goal."""
-    return level("door-key", "DoorKeyEnv", {"size": 6}, radius=2, horizon=32, pickup=PICK_UP, toggle=TOGGLE)
+    return level("door-key", "DoorKeyEnv", {"size": size}, radius=2, horizon=32, pickup=PICK_UP, toggle=TOGGLE)
 
 
 def level(name: str, kind: str, options: Mapping[str, Any], *, radius: int, horizon: int, **more: int) -> Any:

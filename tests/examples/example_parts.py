@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 from apil.query import QUERY_POLICIES
+from apil.select import SELECTORS
 from apil.studies.run import study
 from apil.tasks import TASKS
 from apil.teachers import TEACHERS
@@ -21,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @contextmanager
 def names_taken_back() -> Iterator[None]:
     """What is registered meanwhile is forgotten in the end."""
-    registries = (TASKS, TEACHERS, QUERY_POLICIES)
+    registries = (TASKS, TEACHERS, QUERY_POLICIES, SELECTORS)
     before = [set(registry.names()) for registry in registries]
     try:
         yield

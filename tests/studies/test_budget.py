@@ -90,6 +90,14 @@ def test_a_quick_benchmark_has_three_seeds_and_the_middle_budget(tmp_path: Path)
     assert {run.cell.config.seed for run in runs} == {0, 1, 2}
 
 
+def test_levels_can_be_picked_and_come_in_ascending_order(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "files")
+    picked = read_benchmark(folder, levels=("high", "low"))
+    assert {task.levels for task in picked.tasks} == {("low", "high")}
+    assert {run.level for run in planned(picked)} == {"low", "high", "full", ""}
+    assert {task.levels for task in read_benchmark(folder, levels=("high",), quick=True).tasks} == {("high",)}
+
+
 def test_tasks_and_rules_can_be_picked_and_what_every_comparison_needs_stays(tmp_path: Path) -> None:
     runs = planned(read_benchmark(_folder(tmp_path / "files"), ["two"], ["entropy"]))
     assert {run.task.label for run in runs} == {"two"}

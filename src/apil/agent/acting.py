@@ -60,7 +60,7 @@ class Decision:
 
 
 def load(folder: str | Path, *, encoder: Encoder | None = None, data: str | Path | None = None) -> Agent:
-    """The agent of a run's folder, or of one written by `Agent.save`. Runs no code of whoever made the folder.
+    """The agent of a run's folder, or of one written by `Agent.save`. Runs no code from the folder.
 
     Args:
         folder: a run's, in training or finished (its newest checkpoint), or a saved agent's.

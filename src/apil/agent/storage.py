@@ -30,7 +30,7 @@ class DamagedError(Exception):
 
 
 def read_agent(folder: Path) -> tuple[AgentSpec, dict[str, Tensor]]:
-    """What a folder says of an agent, and the agent's tensors; averaged weights in the place of the last ones."""
+    """What a folder says of an agent, and the agent's tensors; averaged weights instead of the last ones."""
     if not folder.is_dir():
         raise ApilError(f"There is no folder {str(folder)[:200]}: give a run's, or one written by agent.save.")
     if not (folder / AGENT).is_file():

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("apil: Memory is not enough for this: use smaller sizes, or fewer --workers.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        same = "stopped; the same command goes on from what is finished and from the last checkpoints."
+        same = "stopped; the same command resumes from the finished runs and the last checkpoints."
         resumed = words[:1] in (["train"], ["teach"]) and command is not None and _began(command)
         how = f"apil {words[0]} --resume {command.resume or command.out}" if resumed else ""
         on = f"stopped at once; resume with: {how}" if resumed else same

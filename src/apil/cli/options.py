@@ -87,7 +87,7 @@ def refuse_odd_paths(command: Any) -> None:
 
 
 def given(command: Any, argv: Sequence[str], skip: Iterable[str] = ()) -> dict[str, Any]:
-    """The values that were typed, by name, but for those of `skip`."""
+    """The values that were typed, by name, except those of `skip`."""
     typed = {word[2:].partition("=")[0].replace("-", "_") for word in argv if word.startswith("--")}
     typed |= {name.removeprefix("no_") for name in typed}
     names = [name for name in type(command).__dataclass_fields__ if name in typed and name not in skip]

@@ -30,7 +30,7 @@ class Average:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Puts the averages in the place of the weights, when training is over."""
+        """Replaces the weights with their averages when training is over."""
         for value, average in self._pairs:
             value.copy_(average)
 

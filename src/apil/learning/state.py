@@ -30,7 +30,7 @@ def place_in(runs: Places, run: int, stack: int) -> int | None:
 def learned(agents: Agents, run: int, of: Callable[[Tensor], Tensor] = lambda value: value) -> dict[str, Tensor]:
     """What one run has learned: 'policy.*', 'identity.*' and 'query.*', views without the runs axis.
 
-    `of` may put another tensor of the same shape in the place of each stacked one.
+    `of` may return another tensor of the same shape for each stacked one.
     """
     named = {f"policy.{name}": of(value)[run] for name, value in agents.model.policy.items()}
     named |= {f"identity.{name}": of(value)[run] for name, value in agents.model.identity.items()}

@@ -280,7 +280,7 @@ class Trainer:
         return episodes
 
     def _note_all(self, log: AnswerLog, episodes: Episodes) -> None:
-        """Writes the answers of a batch down, but for those that are on file from before a stop: simulated teachers
+        """Writes the answers of a batch down, except those that are on file from before a stop: simulated teachers
         give them again."""
         put = episodes.answered | episodes.unanswered
         for t in range(put.shape[-1]):

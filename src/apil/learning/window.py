@@ -38,7 +38,7 @@ class Window:
         self._seen = torch.zeros(runs, dtype=torch.float64)
 
     def add(self, episodes: Episodes) -> None:
-        """Takes in the newest episodes, in the place of the oldest ones."""
+        """Adds the newest episodes and drops the oldest ones."""
         runs, count, horizon = episodes.live.shape
         first = int(self._seen[0])
         places = torch.arange(first, first + count) % self._size

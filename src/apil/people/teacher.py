@@ -35,7 +35,7 @@ class Person:
     name: str
     desk: Desk
     batched: ClassVar[bool] = True
-    """All questions of a step are put at once; answers are on file before anybody hears of them."""
+    """All questions of a step are put at once; answers are on file before they are used."""
 
     def reply(self, question: Question) -> Reply:
         return self.post(question)()

@@ -36,7 +36,7 @@ class QuerySetup:
     box: ActionBox | None = None
     """The bounds of continuous actions; None where actions are discrete."""
     budgets: Tensor | None = None
-    """[runs] float: the share of steps that a run may ask on, in the place of its threshold; None for no budget."""
+    """[runs] float: the share of steps that a run may ask on, instead of its threshold; None for no budget."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ NAME = "tables"
 
 
 def tables_checksum(about: Mapping[str, Any], tables: Mapping[str, NDArray[Any]]) -> str:
-    """SHA-256, in hex, over what the header says, but for the checksum, and every table: name, type, shape, bytes."""
+    """SHA-256, in hex, over what the header says, except the checksum, and every table: name, type, shape, bytes."""
     said = {name: value for name, value in about.items() if name != NAME}
     digest = hashlib.sha256(json.dumps(said, sort_keys=True).encode())
     for name, table in sorted(tables.items()):

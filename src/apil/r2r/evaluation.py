@@ -28,7 +28,7 @@ class R2REvaluationArguments:
     shuffle: bool = False
     """Give each episode another's instruction, to see what the language is worth."""
     draw: Annotated[int, Ge(0), Le(1000), Says("give the number of episodes to draw, at most 1,000")] = 0
-    """Draw the first so many episodes as maps into the run folder."""
+    """Draw this many episodes, the first ones, as maps into the run folder."""
     data: Text = ""
     """Where the data are now, if not where the run found them."""
 

@@ -112,7 +112,7 @@ class R2ROptions:
         return Resolved(options, preset.settings, "" if all_of_it.data else notice, learning)
 
     def identity(self, options: Mapping[str, Option]) -> Mapping[str, Option]:
-        """With the digest of the data in the place of where they lie. Their checksum guards, and does not name: data
+        """With the digest of the data instead of where they lie. Their checksum guards, and does not name: data
         that were compiled before there was one are the same."""
         named = {name: value for name, value in options.items() if name != "tables"}
         return {**named, "data": _USUAL_PLACE} if options.get("digest") else named
@@ -146,7 +146,7 @@ class Preset(NamedTuple):
     settings: dict[str, Any]
     """Of a run."""
     learning: dict[str, Any]
-    """Of a run that learns from a store of answers, in the place of some of these; not of a run as printed."""
+    """Of a run that learns from a store of answers, instead of some of these; not of a run as printed."""
     sizes: dict[str, Any]
     """Of the state encoder, where they differ from their defaults."""
     learning_sizes: dict[str, Any]

@@ -131,7 +131,7 @@ class AnswerBook:
 
 @lru_cache(maxsize=4096)
 def _tail(identity: int | None, action: int | tuple[float, ...] | None, distance: float | None, query: str) -> str:
-    """The rest of a row, but for its checksum; the same few come again and again on a board."""
+    """The rest of a row, except its checksum; the same few come again and again on a board."""
     # JSON has no infinity, and NaN is a distance that was not reported.
     told = "1e999" if distance == math.inf else "null" if distance is None or math.isnan(distance) else repr(distance)
     taken = list(action) if isinstance(action, tuple) else _null(action)

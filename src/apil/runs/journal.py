@@ -67,7 +67,7 @@ class Journal:
         self._failed: ApilError | None = None
 
     def open(self, keep: int = 0) -> None:
-        """Cuts the file `keep` bytes after the prefix, and goes on from there."""
+        """Cuts the file `keep` bytes after the prefix and appends from there."""
         kept, self.rest = self.rest[:keep], b""
         self._count(kept)
         with writing(self._path):

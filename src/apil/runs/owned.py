@@ -35,7 +35,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def remove_own_files(folder: Path, keep: Container[str] = ()) -> None:
-    """Removes apil's files but for those to `keep`: all of them, or none and an error that says why.
+    """Removes apil's files except those to `keep`: all of them, or none and an error that says why.
 
     What makes a run of the folder goes first. However it ends, the folder then holds no run or all of one.
     """

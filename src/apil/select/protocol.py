@@ -12,7 +12,7 @@ from apil.rng import Draws, Streams
 from apil.types import ActionBox, Answer, Episodes, Observation
 
 NOBODY = -1
-"""In the place of a teacher: whoever the teachers send."""
+"""No teacher in particular: the one that the teachers send."""
 
 
 @dataclass(frozen=True)

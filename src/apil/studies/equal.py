@@ -1,6 +1,6 @@
-"""Rules at the same numbers of answers: what each reaches alone with so many, beside a baseline with as many.
+"""Rules at the same numbers of answers: what each reaches alone, beside a baseline with as many.
 
-Each number has runs of its own, which ask exactly so many questions and then learn until that no longer helps: it is
+Each number has runs of its own, which ask exactly that many questions and then learn until that no longer helps: it is
 what a user with that budget gets.
 """
 

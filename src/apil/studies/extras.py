@@ -41,7 +41,7 @@ class Extras:
     comparison: Callable[[StudyRecords], Sequence[Table]] = lambda study: ()
     """Our numbers minus the paper's, beyond its Table 1; notes and blocks are shown."""
     findings: Callable[[StudyRecords], Sequence[str]] | None = None
-    """The main results as sentences, in the place of the general ones."""
+    """The main results as sentences, instead of the general ones."""
     plates: Callable[[Sequence[Plate]], Sequence[Plate]] = lambda general: general
     """All figures, given the general ones."""
     examples: Examples | None = None

@@ -107,7 +107,7 @@ class StudyFile:
     """Runs learn as the paper prints it: each answer once, its sizes and its rate."""
     answers: Annotated[tuple[Count, ...], FromList, Says("give a list of whole numbers from 1 up")] = ()
     """Numbers of answers at which rules are compared, ascending: each rule has a run for each of them, which asks
-    exactly so many and learns from them to its end."""
+    exactly that many and learns from them to its end."""
     seeds: Few = 5
     first_seed: Annotated[int, Ge(0), Le(1_000_000), Says("give a whole number from 0 to 1,000,000")] = 0
     episodes: Size = 1000

@@ -61,7 +61,7 @@ def _general(study: StudyRecords) -> list[str]:
 
 
 def _known(cells: Iterable[CellResult], figure: str) -> list[CellResult]:
-    """The cells that have this figure, but for those that never asked: they learned nothing."""
+    """The cells that have this figure, except those that never asked: they learned nothing."""
     return [c for c in cells if c.query != "never" and c.figure(figure).known and c.figure("answers").mean != 0]
 
 

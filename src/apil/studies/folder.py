@@ -35,7 +35,7 @@ def claimed(out: Path, task: str, command: str, plugins: str | None = None) -> I
 
 @contextmanager
 def looked_at(out: Path, task: str) -> Iterator[None]:
-    """Leaves the folder of a study of `task` to whoever is at work in it."""
+    """Checks the folder of a study of `task` without locking it: another process may be at work in it."""
     _check(out, task)
     make_folder(out)
     yield

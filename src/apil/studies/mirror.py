@@ -73,7 +73,7 @@ class Mirror:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files of a run, but for its lock."""
+    """The files of a run, except its lock."""
     refuse_links(folder)
     return [path for path in own_files(folder) if path.name != LOCK]
 

@@ -72,8 +72,10 @@ class BudgetOptions:
     rules: _Names = ()
     """Labels of the rules, or any query policies; all of study.toml if not given. never, dagger and random are always
     there."""
+    levels: Annotated[tuple[Literal["low", "middle", "high"], ...], FromList] = ()
+    """Which of the three budgets; all if not given. What is finished at one level is kept when another is added."""
     quick: bool = False
-    """Three seeds and the middle budget."""
+    """Three seeds and, unless --levels are given, the middle budget."""
     choosing: bool = False
     """The seeds, and unless --tasks are given the tasks, that are for choosing rules and settings."""
     workers: Few = 2

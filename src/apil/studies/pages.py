@@ -23,7 +23,7 @@ class Shown:
     """SVG."""
     note: str = ""
     chart: dict[str, Any] | None = None
-    """Data that the page draws in the place of the picture."""
+    """Data that the page draws instead of the picture."""
 
     @property
     def svg(self) -> str:

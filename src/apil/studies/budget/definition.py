@@ -146,6 +146,7 @@ def read_benchmark(
     tasks: Sequence[str] = (),
     rules: Sequence[str] = (),
     *,
+    levels: Sequence[Level] = (),
     quick: bool = False,
     choosing: bool = False,
 ) -> Benchmark:
@@ -153,7 +154,7 @@ def read_benchmark(
 
     `tasks` and `rules` are the labels of those that take part, all that there are if none is given; a rule may also be
     any query policy. What every comparison needs takes part in any case. A benchmark for `choosing` has other seeds,
-    and tasks of its own unless some are named. A `quick` one has three seeds and the middle budget.
+    and tasks of its own unless some are named. A `quick` one has three seeds and, without `levels`, the middle budget.
     """
     if not (folder / SHARED).is_file():
         raise ApilError(f"There is no {folder / SHARED}: run this in a checkout of apil, or give --folder.")
@@ -168,11 +169,12 @@ def read_benchmark(
     if not files:
         raise ApilError(f"{folder} has no task for {wanted}: add one with use = '{wanted}', or give --tasks.")
     import_beside(folder, shared.plugin, *(file.plugin for file in files.values()))
-    levels: tuple[Level, ...] = ("middle",) if quick else LEVELS
+    wanted_levels = levels or (("middle",) if quick else LEVELS)
+    ordered = tuple(level for level in LEVELS if level in wanted_levels)
     made = []
     for label, file in files.items():
         seeds = tuple(getattr(file, wanted) or getattr(shared, wanted))
-        made.append(BudgetTask(label, file, paths[label], seeds[: QUICK_SEEDS if quick else None], levels))
+        made.append(BudgetTask(label, file, paths[label], seeds[: QUICK_SEEDS if quick else None], ordered))
     return Benchmark(folder, shared, tuple(made), _rules(shared, rules))
 
 

@@ -37,7 +37,12 @@ def budget(
     """
     plugins = os.environ.get(PLUGINS, "")
     benchmark = read_benchmark(
-        options.folder, options.tasks, options.rules, quick=options.quick, choosing=options.choosing
+        options.folder,
+        options.tasks,
+        options.rules,
+        levels=options.levels,
+        quick=options.quick,
+        choosing=options.choosing,
     )
     runs = planned(benchmark)
     folder = Path(out)

@@ -122,7 +122,7 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
             print(f"apil: warning: {self._raised('close', error)}", file=sys.stderr)
 
     def _account(self) -> None:
-        # The first observations are checked in full; later ones as a batch, which costs less, but for their shape.
+        # The first observations are checked in full; later ones as a batch, which costs less, except for their shape.
         observation, record = self.observation, self.record
         quick = not self._to_check and (self._shape is None or getattr(observation, "shape", None) == self._shape)
         if not quick:
