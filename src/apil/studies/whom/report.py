@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from apil.files import write_bytes, write_json, write_text
 from apil.studies.budget.figures import Drawn
-from apil.studies.figures import RC, legend, panel_grid, pictures, styled
+from apil.studies.figures import RC, Style, legend, panel_grid, pictures, styled
 from apil.studies.headline import Headline
 from apil.studies.pages import Shown, page
 from apil.studies.statistics import bands, estimate
@@ -21,6 +21,8 @@ from apil.studies.text import texts
 from apil.studies.whom.compare import Whom, findings, summary
 
 _TEXTS: Any = texts("whom.toml")
+_COLOURS = ("#555555", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00")
+"""Of the first selectors, in their order; further ones have styles of their own."""
 _MARKS = {"better": "▲", "worse": "▼"}
 
 
@@ -92,6 +94,13 @@ def _improvement(compared: Whom, about: Mapping[str, Any]) -> Table:
     return explained("table_improvement", _made(about), [block], said=_TEXTS, level=compared.level)
 
 
+def _style(compared: Whom, selector: str) -> Style:
+    known: dict[str, Style] = {
+        name: {"color": colour, "linestyle": "-"} for name, colour in zip(compared.selectors, _COLOURS, strict=False)
+    }
+    return styled(selector, known, compared.selectors)
+
+
 def _curves(compared: Whom) -> Figure:
     """Success alone over cost, a panel for each task."""
     figure, axes = panel_grid(1, len(compared.tasks), 2.7, beside=0.4, sharey=True)
@@ -100,9 +109,7 @@ def _curves(compared: Whom) -> Figure:
             runs = compared.runs(task, selector)
             grid = np.linspace(0.0, float(np.mean([run.cost for run in runs])), 40)
             found = bands(np.array([[run.success_at(cost) for cost in grid] for run in runs]))
-            style = styled(selector, {}, compared.selectors) | {
-                "linewidth": 2.2 if selector == compared.winner else 1.2
-            }
+            style = _style(compared, selector) | {"linewidth": 2.2 if selector == compared.winner else 1.2}
             panel.plot(grid, found.mean, label=selector, **style)
             panel.fill_between(grid, found.low, found.high, color=style["color"], alpha=0.1, linewidth=0)
         panel.axhline(compared.level, color="#888888", linewidth=0.8, linestyle=":")
@@ -122,7 +129,7 @@ def _bars(compared: Whom) -> Figure:
         most = compared.dearest(task)
         for place, selector in enumerate(names):
             costs = np.array(compared.costs_to(task, selector))
-            style = styled(selector, {}, compared.selectors)
+            style = _style(compared, selector)
             there = costs[np.isfinite(costs)]
             panel.plot(there, np.full(len(there), place), "o", color=style["color"], markersize=3.5, alpha=0.6)
             found = compared.cost_to(task, selector)
