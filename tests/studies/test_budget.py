@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,23 @@ def test_a_quick_benchmark_has_three_seeds_and_the_middle_budget(tmp_path: Path)
     runs = planned(read_benchmark(folder, quick=True))
     assert {run.level for run in runs} == {"middle", "full", ""}
     assert {run.cell.config.seed for run in runs} == {0, 1, 2}
+
+
+def test_workers_of_the_command_line_know_the_plug_ins_that_the_files_name(tmp_path: Path) -> None:
+    task = _TASK.replace('task = "maze"', 'task = "own-maze"\nplugin = "own.py"') + _SMALL
+    folder = _folder(tmp_path / "files", _SHARED.replace("count = 2", "count = 1"), one=task)
+    (folder / "own.py").write_text(
+        "import apil\nfrom apil.tasks.maze import Maze\n\n"
+        "def own(size: int = 4, walls: int = 2, horizon: int = 8) -> Maze:\n"
+        "    return Maze(size=size, walls=walls, horizon=horizon)\n\n"
+        'apil.register_task("own-maze", own)\n'
+    )
+    command = ["study", "budget", "--quick", "--workers", "2", "--folder", str(folder), "--out", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-m", "apil", *command], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(read_runs(tmp_path / "out")) == 7
 
 
 def test_levels_can_be_picked_and_come_in_ascending_order(tmp_path: Path) -> None:

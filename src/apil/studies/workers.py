@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from apil.errors import ApilError, in_one_line
 from apil.processes import become_worker
+from apil.registry import PLUGINS, import_plugins
 
 T = TypeVar("T")
 _PRELOADED = ("apil.cli", "apil.studies.engines", "apil.studies.figures")
@@ -24,8 +26,8 @@ _method = "spawn"
 def start_early() -> None:
     """Starts a process that imports what workers need while this one does the same; workers are forked from it.
 
-    For the command line. They see the environment and the plug-ins as these are now; a program that may change them
-    goes without, and each worker of it imports by itself.
+    For the command line. They see the environment as it is now, but for APIL_PLUGINS, which goes to every worker; a
+    program that may change more goes without, and each worker of it imports by itself.
     """
     global _method
     if sys.platform != "linux":  # other systems have libraries that do not stand a fork
@@ -53,7 +55,8 @@ def worker_pool(workers: int, setup: Callable[..., None] | None = None, *given: 
 
     Where that one is interrupted or fails they end at once: another study may go on with the same folders.
     """
-    with _Pool(workers, worker_context(), initializer=_start, initargs=(setup, given)) as pool:
+    plugins = os.environ.get(PLUGINS, "")
+    with _Pool(workers, worker_context(), initializer=_start, initargs=(plugins, setup, given)) as pool:
         try:
             yield pool
         except BaseException as error:
@@ -68,9 +71,15 @@ def worker_pool(workers: int, setup: Callable[..., None] | None = None, *given: 
             raise
 
 
-def _start(setup: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
-    """Sets a worker up; on Ctrl-C the process that started it ends its workers."""
+def _start(plugins: str, setup: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
+    """Sets a worker up; on Ctrl-C the process that started it ends its workers.
+
+    A study file may name plug-ins, after the process from which workers are forked has started.
+    """
     become_worker()
+    if plugins:
+        os.environ[PLUGINS] = plugins
+        import_plugins()
     if setup is not None:
         setup(*given)
 
