@@ -1,0 +1,138 @@
+"""What choosing whom to ask costs: time for a decision, answers with equal teachers, and a teacher who turns bad.
+
+    python benchmarks/whom.py                  # writes benchmarks/results/whom.json
+    python benchmarks/whom.py --only time
+
+- time: processor time of a decision of `learned`, opening a batch of episodes included, with 10 to 10,000 teachers.
+- equal: success alone on MAZE after the same answers, with five equal teachers, by `environment` and by `learned`.
+- turned: three equal teachers, one of whom turns adversarial half-way, beside runs in which he leaves at that moment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import apil
+from apil.learning.evaluate import evaluate
+from apil.learning.trainer import Trainer
+from apil.rng import Streams
+from apil.runs.calibration import load_calibration
+from apil.runs.resolve import resolve
+from apil.select.learned import learned
+from apil.select.protocol import SelectSetup
+from apil.studies.statistics import interval
+from apil.teachers import Drift, Member, Team
+from apil.teachers.policies import Question, Reply
+from apil.types import Observation
+
+OUT = Path(__file__).parent / "results" / "whom.json"
+FEATURES, EPISODES, HORIZON = 30, 4, 20
+HALF = 60
+"""The iteration at which a teacher turns or leaves; about half of the answers are given by then."""
+
+
+class Adversary:
+    """Takes the first move that leads nowhere better, wherever there is one."""
+
+    batched = True
+
+    def reply(self, question: Question) -> Reply:
+        reference, valid = question.reference, question.observation.valid
+        listed = torch.arange(valid.shape[-1]) < reference.count.unsqueeze(-1)
+        bad = valid & ~torch.zeros_like(valid).scatter(-1, reference.actions, listed)
+        return Reply(torch.where(bad.any(-1), bad.long().argmax(-1), reference.actions[..., 0]), question.who)
+
+
+def turning() -> Team:
+    """Three who are right; the last turns."""
+    return Team([Member("ann", "first"), Member("bob", "first"), Member("cat", Drift("first", Adversary(), HALF))])
+
+
+def leaving() -> Team:
+    """The same; the last leaves."""
+    away = Member("cat", "first", available=lambda iteration: float(iteration < HALF))
+    return Team([Member("ann", "first"), Member("bob", "first"), away])
+
+
+def equals() -> Team:
+    """Five who are right."""
+    return Team([Member(name, "first") for name in ("ann", "bob", "cat", "dan", "eve")])
+
+
+def seconds(teachers: int) -> float:
+    """Processor time of a decision."""
+    setup = SelectSetup(Streams([0]), teachers, torch.ones(1, teachers), torch.zeros(1), FEATURES, 4, HORIZON)
+    selector = learned(setup)
+    draws = Streams([0]).draws("made", 0)
+    memory = selector.memory
+    memory["before"].copy_(draws.uniform(256, FEATURES))
+    memory["after"].copy_(draws.uniform(256, FEATURES))
+    memory["teacher"].copy_((draws.uniform(256) * teachers).long())
+    memory["distance"].copy_(10 * draws.uniform(256))
+    memory["reached"].copy_(10 * draws.uniform(256))
+    memory["count"].fill_(256)
+    memory["answers"].copy_(memory["teacher"][0].bincount(minlength=teachers).unsqueeze(0))
+    present, put = torch.ones(1, EPISODES, teachers) > 0, torch.ones(1, EPISODES) > 0
+    seen = Observation(draws.uniform(EPISODES, FEATURES), torch.ones(1, EPISODES, 4) > 0)
+    selector.begin(Streams([0]).draws("select", 0), EPISODES, HORIZON).choose(seen, present, put, 0)  # fits
+    best = float("inf")
+    for batch in range(30):
+        start = time.process_time()
+        session = selector.begin(Streams([0]).draws("select", batch), EPISODES, HORIZON)
+        for t in range(HORIZON):
+            session.choose(seen, present, put, t)
+        best = min(best, (time.process_time() - start) / HORIZON)
+    return best
+
+
+def success(teacher: str, seeds: range, answers: int, **settings: Any) -> tuple[list[float], Trainer]:
+    """Success alone of each seed, at the end."""
+    given = {"answer_budget": answers, "options": {"wall_seed": 21}, **settings}
+    runs = [resolve("maze", teacher, "random", {**given, "seed": s}, load_calibration(None)).settings for s in seeds]
+    trainer = Trainer(runs)
+    trainer.train()
+    found = evaluate(trainer.trained_agents(), 300, helped=False)
+    return [own["success_alone"] for own in found], trainer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("time", "equal", "turned"))
+    parser.add_argument("--seeds", type=int, default=10)
+    wanted = parser.parse_args()
+    torch.set_num_threads(1)
+    seeds, ours = range(wanted.seeds), {"select": "learned", "acting": "by-skill"}
+    for name, made in (("turning", turning), ("leaving", leaving), ("equals", equals)):
+        apil.register_teacher(name, made)
+    found: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
+    if wanted.only in (None, "time"):
+        found["seconds"] = {str(teachers): seconds(teachers) for teachers in (10, 100, 1_000, 10_000)}
+    if wanted.only in (None, "equal"):
+        plain, chosen = success("equals", seeds, 300)[0], success("equals", seeds, 300, **ours)[0]
+        gap = [a - b for a, b in zip(chosen, plain, strict=True)]
+        found["equal"] = {"environment": interval(plain), "learned": interval(chosen), "difference": interval(gap)}
+    if wanted.only in (None, "turned"):
+        (turned, trainer), (left, _) = (success(name, seeds, 300, **ours) for name in ("turning", "leaving"))
+        gap = [a - b for a, b in zip(turned, left, strict=True)]
+        plain = success("turning", seeds, 300)[0]
+        noticed = int((trainer.agents.selectors[0].part.memory["turns"][:, 2] > 0).sum())
+        found["turned"] = {
+            "learned": interval(turned),
+            "leaves": interval(left),
+            "difference": interval(gap),
+            "environment": interval(plain),
+            "noticed": noticed,
+            "seeds": len(seeds),
+        }
+    print(json.dumps(found, indent=2))
+    OUT.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
