@@ -56,7 +56,7 @@ def test_it_is_trained_evaluated_and_studied_from_a_shell(tmp_path: Path) -> Non
     studied = _apil(tmp_path, "study", "t-maze", *small, "--out", "study")
     assert studied.returncode == 0, studied.stderr
     table = (tmp_path / "study" / "table_memory.md").read_text()
-    assert [line.split(" ")[1] for line in table.splitlines() if line.startswith("| ")][2:] == ["dagger", "apil"]
+    assert [line.split(" ")[1] for line in table.splitlines() if line.startswith("| ")][2:] == ["DAgger", "APIL"]
     assert "What is remembered of the sign" in (tmp_path / "study" / "report.html").read_text()
 
 

@@ -119,12 +119,15 @@ def test_a_run_looks_and_stops_the_same_alone_and_in_a_stack(monkeypatch: pytest
 
 def test_walks_in_flight_ask_no_more_when_flat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apil.learning.outlook.SURE", 0.0)
-    trainer = Trainer([_run("random", threshold=0.2, looks=4, stop="when-flat", iterations=60, walks=3)])
+    # Walks end in any order. Without held-out answers no loss that happens to fall keeps the run from being flat.
+    run = _run("random", threshold=0.2, looks=4, stop="when-flat", iterations=60, walks=3)
+    trainer = Trainer([run.changed(validation=0.0)])
     trainer.train()
     found = trainer.outlook(0)
     assert found is not None
     assert found.is_flat
-    assert trainer.answers(0) <= found.answers + 3, "those that were open may come"
+    left = 3 * trainer.agents.task.horizon
+    assert trainer.answers(0) <= found.answers + left, "the walks that were open ask to their end at most"
     assert trainer.iteration <= 60
 
 

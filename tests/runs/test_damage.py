@@ -248,8 +248,7 @@ resolve("grid", "detm", "apil", {}, load_calibration(None))
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
-sys.argv = ["apil", *sys.argv[1:]]
-main()
+main(sys.argv[1:])
 """
 
 
