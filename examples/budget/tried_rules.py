@@ -1,6 +1,6 @@
 """Query rules that were tried and did not win (docs/method/where-to-ask.md), as a plug-in.
 
-APIL_PLUGINS=benchmarks/tried_rules.py apil study budget --choosing --levels middle --rules first-mistake \
+APIL_PLUGINS=examples/budget/tried_rules.py apil study budget --choosing --levels middle --rules first-mistake \
 --out runs/tried
 
 All are made of three parts. *Doubt* is the expected total variation between the policy of one model of the ensemble and
