@@ -36,6 +36,7 @@ _FIXED: dict[str, tuple[type, Callable[[Any], None]]] = {
     "compare": (watch.Compare, watch.compare),
     "replay": (other.Replay, other.replay),
     "export": (other.Export, other.export),
+    "report": (other.Report, other.report),
     "tune": (tune.Tune, tune.tune),
     "doctor": (other.Doctor, other.doctor),
     "list": (other.List, other.show_list),

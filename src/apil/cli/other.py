@@ -1,4 +1,4 @@
-"""`apil replay`, `export`, `doctor` and `list`."""
+"""`apil replay`, `export`, `report`, `doctor` and `list`."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ class Export:
     """How many."""
 
 
+@record
+class Report:
+    """Write the tables, figures and report of a study again, from the records in its folder. Nothing is trained."""
+
+    folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders written by `apil study`."""
+
+
 @dataclass(frozen=True)
 class Doctor:
     """Check the installation and say what to do about what is missing."""
@@ -83,6 +91,14 @@ def export(command: Export) -> None:
     with closing(agents), counted("exporting", command.episodes) as progress:
         folder = export_episodes(agents, command.out, command.episodes, about=about, progress=progress)
     wrote(folder, f"teach with it: apil.teachers.load_demonstrations({command.out!r})")
+
+
+def report(command: Report) -> None:
+    from apil.studies.rebuild import rebuild_report
+
+    for folder in command.folders:
+        for page in rebuild_report(folder):
+            wrote(page)
 
 
 def doctor(command: Doctor) -> None:

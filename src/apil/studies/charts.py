@@ -55,6 +55,9 @@ class Chart:
     """Whether points have marks; else they are joined by a line with a band."""
     top: float = 1.0
     """The highest y."""
+    line: float | None = None
+    """Where a dotted line goes across."""
+    kind: Literal["points"] = "points"
 
     @property
     def data(self) -> dict[str, Any]:
@@ -68,6 +71,32 @@ class Chart:
         ]
         looks = {_named(name): asdict(look) for name, look in self.looks.items()}
         return {**asdict(self), "panels": panels, "looks": looks}
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Panels with a row for each rule: one figure and its interval, from left to right."""
+
+    x: str
+    panels: tuple[tuple[str, tuple[tuple[str, Estimate], ...]], ...]
+    """Title, and the figure of each rule, from the top."""
+    looks: dict[str, Look]
+    """By the name of a rule."""
+    digits: int = 3
+    kind: Literal["rows"] = "rows"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the page holds; a row is a name, mean, low and high."""
+        panels = [
+            {
+                "title": printable(title),
+                "rows": [[_named(name), *_short(((of.mean, of.low, of.high),))[0]] for name, of in rows if of.known],
+            }
+            for title, rows in self.panels
+        ]
+        looks = {_named(name): asdict(look) for name, look in self.looks.items()}
+        return {"kind": self.kind, "x": self.x, "digits": self.digits, "panels": panels, "looks": looks}
 
 
 def _named(name: str) -> str:

@@ -12,7 +12,8 @@ from apil.errors import ApilError
 from apil.files import locked, make_folder, read_json, taken, write_json
 from apil.registry import PLUGINS
 
-_MARK = "study.json"
+MARK = "study.json"
+"""The file that says of which study a folder is."""
 _REPORT = ".report.lock"
 
 
@@ -29,7 +30,7 @@ def claimed(out: Path, task: str, command: str, plugins: str | None = None) -> I
         named = os.environ.get(PLUGINS, "") if plugins is None else plugins
         paths = [_relative(plugin) for plugin in map(str.strip, named.split(",")) if plugin]
         given = f"{PLUGINS}={quote(','.join(paths))} " if paths else ""  # the command needs their parts
-        write_json(out / _MARK, {"task": task, "command": given + command})
+        write_json(out / MARK, {"task": task, "command": given + command})
         yield
 
 
@@ -54,7 +55,7 @@ def _check(out: Path, task: str) -> None:
     if taken(out):
         if not out.is_dir():
             raise ApilError(f"{out} is a file, not a folder: {remedy}")
-        mark = out / _MARK
+        mark = out / MARK
         if not mark.is_file():
             raise ApilError(f"{out} holds something that is not a study of apil: {remedy}")
         held = read_json(mark)

@@ -162,7 +162,8 @@ def _beside_baseline(study: StudyRecords) -> str:
     if not found:
         return ""
     places = f"{len(found)} comparisons" if len(found) > 1 else "one comparison"
+    rest = "; the other intervals include 0" if above + below < len(found) else ""
     return (
         f"APIL is above {spelled(study.baseline)} with as many answers in {above} of {places} (teachers and numbers of "
-        f"answers) and below it in {below}; the other intervals include 0."
+        f"answers) and below it in {below}{rest}."
     )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from apil.files import read_rows, write_json, write_text
+from apil.files import read_json, read_rows, write_json, write_text
 from apil.learning.build import committee_of
 from apil.runs.bill import member_names
 from apil.studies import statistics
@@ -22,7 +23,7 @@ from apil.studies.files import StudyFile
 from apil.studies.headline import Headline
 from apil.studies.pages import Shown, page
 from apil.studies.plan import Cell
-from apil.studies.records import read_study
+from apil.studies.records import StudyRecords, read_study
 from apil.studies.report import build_report
 from apil.studies.statistics import Floats, from_json, interval, to_json
 from apil.studies.summary import Result, write_records
@@ -52,14 +53,13 @@ class Spent:
                 self.cost[name] = given[k] * costs.get(name, costs.get(member, 1.0))
 
 
-def write_task(study: StudyFile, cells: Sequence[Cell], folder: Path, workers: int) -> dict[str, Any]:
-    """Writes the records, tables, figures and report of one task; returns what `interactions.json` holds."""
+def write_task(study: StudyFile, cells: Sequence[Cell], folder: Path, workers: int) -> None:
+    """Writes the records, tables, figures and report of one task."""
     results = write_records(cells, folder, gates_of(study, cells))
     found = _interactions(study, [Spent(result, folder / "runs", study.costs) for result in results])
     write_json(folder / "interactions.json", found)
     write_bill(folder, {cells[0].config.task.name: cells}, study.costs)
     build_report(folder, workers)
-    return found
 
 
 def gates_of(study: StudyFile, cells: Sequence[Cell]) -> dict[str, dict[str, Any]]:
@@ -119,16 +119,21 @@ def _reached(runs: Sequence[Spent], level: float) -> dict[str, Any]:
     return {"level": level, "reached": float(np.isfinite(found).mean()), **interval(found)}
 
 
-def write_comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]], out: Path, name: str) -> None:
-    """Writes `comparison.json`, its table, and a page that leads to the report of each task."""
+def write_comparison(tasks: Sequence[str], out: Path, name: str) -> None:
+    """Writes `comparison.json`, its table, and a page that leads to the report of each task.
+
+    It reads `interactions.json` and `summary.json` in the folder of each task.
+    """
+    of_tasks = {task: (read_json(out / task / "interactions.json"), read_study(out / task)) for task in tasks}
+    study = _Joined.of(of_tasks)
     found = _comparison(study, of_tasks)
-    table = _comparison_table(study, found, list(of_tasks))
+    table = _comparison_table(study, found, tasks)
     write_json(out / "comparison.json", found)
     write_text(out / f"{table.name}.md", table.markdown())
-    pictures = [figure for task in of_tasks if (figure := _of_task(out / task, task))]
+    pictures = [figure for task in tasks if (figure := _of_task(out / task, task))]
     values = {
         "title": f"The study {name}",
-        "tasks": list(of_tasks),
+        "tasks": tasks,
         "table": table,
         "headline": _headline(study, found),
         "leading": pictures[0] if pictures else None,
@@ -136,6 +141,28 @@ def write_comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]
         "findings": [],
     }
     write_text(out / "report.html", page("comparison", **values))
+
+
+OfTasks = Mapping[str, tuple[Mapping[str, Any], StudyRecords]]
+"""What `interactions.json` holds, and the records, by the label of a task."""
+
+
+@dataclass(frozen=True)
+class _Joined:
+    """What the tasks of a study share."""
+
+    baseline: str
+    teachers: tuple[str, ...]
+    rules: tuple[str, ...]
+    seeds: int
+
+    @staticmethod
+    def of(of_tasks: OfTasks) -> _Joined:
+        found, records = next(iter(of_tasks.values()))
+        teachers, rules = (
+            tuple(dict.fromkeys(entry[key] for entry in found["entries"])) for key in ("teacher", "query")
+        )
+        return _Joined(found["baseline"], teachers, rules, records.seeds)
 
 
 def _of_task(folder: Path, task: str) -> Shown | None:
@@ -148,7 +175,7 @@ def _of_task(folder: Path, task: str) -> Shown | None:
     return Shown(f"{plate.name}_{task}", title, plate.caption, drawn.read_bytes(), chart=chart.data if chart else None)
 
 
-def _headline(study: StudyFile, found: Mapping[str, Any]) -> Headline:
+def _headline(study: _Joined, found: Mapping[str, Any]) -> Headline:
     rows, better = [], []
     for rule in found["rules"]:
         alone, answers = from_json(rule["iqm"]["success_alone"]), from_json(rule["answers"])
@@ -176,25 +203,27 @@ def _headline(study: StudyFile, found: Mapping[str, Any]) -> Headline:
     return Headline("", sentences, "All rules over all tasks and teachers", header, tuple(rows))
 
 
-def _comparison(study: StudyFile, of_tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Each rule over all tasks and teachers; `of_tasks` has what `write_task` returned, by label."""
+def _comparison(study: _Joined, of_tasks: OfTasks) -> dict[str, Any]:
+    """Each rule over all tasks and teachers."""
 
     def values(query: str, figure: str) -> list[list[float]]:
-        entries = (entry for found in of_tasks.values() for entry in found["entries"] if entry["query"] == query)
+        entries = (entry for found, _ in of_tasks.values() for entry in found["entries"] if entry["query"] == query)
         return [[run.get(figure, np.nan) for run in entry["runs"]] for entry in entries]
 
+    strata = [[task, teacher] for task in of_tasks for teacher in study.teachers]
     rules = []
-    for query in (rule.label for rule in study.rules):
+    for query in study.rules:
         pairs = {figure: (values(query, figure), values(study.baseline, figure)) for figure in _COMPARED}
         middle = {figure: to_json(statistics.stratified_estimate(ours)) for figure, (ours, _) in pairs.items()}
         better = {figure: to_json(statistics.improvement(*pair)) for figure, pair in pairs.items()}
-        answers = [each for own in values(query, "answers") for each in own]
-        rules.append({"query": query, "iqm": middle, "improvement": better, "answers": interval(answers)})
-    strata = [[task, teacher] for task in of_tasks for teacher in study.teachers]
+        answers = interval([each for own in values(query, "answers") for each in own])
+        if answers["mean"] is None and len(strata) == 1:  # earlier versions did not note them for each run
+            answers = to_json(of_tasks[strata[0][0]][1].cell(strata[0][1], query).figure("answers"))
+        rules.append({"query": query, "iqm": middle, "improvement": better, "answers": answers})
     return {"baseline": study.baseline, "strata": strata, "rules": rules}
 
 
-def _comparison_table(study: StudyFile, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
+def _comparison_table(study: _Joined, found: Mapping[str, Any], tasks: Sequence[str]) -> Table:
     baseline = spelled(study.baseline)
     header = (
         "rule",

@@ -29,6 +29,10 @@ QUERIES = ("bc", "dagger", "intrun", "extrun", "behvun", "modlun", "errpred", "a
 
 METRICS = ("query_rate", "success", "intrinsic", "extrinsic", "behavioral", "model", "total", "answers")
 """Columns of figures in `metrics.csv`."""
+CURVES = "metrics.csv"
+"""The file of the figures over training. It is large, and may be missing where a study is passed on."""
+TEACHER_MODELS = "teachers.json"
+"""The file of what agents hold about their teachers; it may be missing like the curves."""
 _OBJECTIVE = ("query_on_progress", "no_progress")
 
 Kind = TypeVar("Kind")
@@ -273,15 +277,14 @@ def in_order(names: Iterable[str]) -> list[str]:
 
 
 def read_study(folder: Path, extras: Extras | None = None) -> StudyRecords:
-    """Read the records of a study folder. Only `summary.json` and `metrics.csv` have to be there.
+    """Read the records of a study folder. Only `summary.json` has to be there.
 
     Without `extras` those of its task count.
     """
     if not folder.is_dir():
         raise ApilError(f"No study folder '{folder}'. Give the folder that a study was written to.")
-    for name in ("summary.json", "metrics.csv"):
-        if not (folder / name).is_file():
-            raise ApilError(f"No '{name}' in '{folder}': it is not the folder of a finished study.")
+    if not (folder / "summary.json").is_file():
+        raise ApilError(f"No 'summary.json' in '{folder}': it is not the folder of a finished study.")
     try:
         return _study(folder, extras)
     except ApilError:
@@ -309,7 +312,7 @@ def _study(folder: Path, extras: Extras | None) -> StudyRecords:
         expectation=str(summary["expectation"]),
         unit=str(summary.get("unit", "bits")),
         cells=cells_of(summary["cells"]),
-        metrics=_curves(folder / "metrics.csv", ("teacher", "query"), METRICS),
+        metrics=_curves(folder / CURVES, ("teacher", "query"), METRICS),
         samples=_curves(folder / "samples.csv", ("teacher", "query", "samples"), METRICS),
         objective=_curves(folder / "query_objective.csv", ("teacher", "query"), _OBJECTIVE),
         expectations={entry["teacher"]: entry for entry in about_teachers.get("expectations", [])},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from apil.files import remove, write_bytes
@@ -13,7 +13,7 @@ from apil.studies.findings import findings
 from apil.studies.headline import headline
 from apil.studies.pages import Shown, page
 from apil.studies.paper import READINGS
-from apil.studies.records import StudyRecords, in_order, read_study
+from apil.studies.records import CURVES, StudyRecords, in_order, read_study
 from apil.studies.tables import Table, all_tables, compared_note, comparison_block, setting
 from apil.studies.text import spelled
 from apil.studies.workers import worker_pool
@@ -27,7 +27,8 @@ Drawn = Sequence[tuple[Plate, Mapping[str, bytes]]]
 def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -> list[Path]:
     """Write every table, figure and `report.html` of a study into its folder; returns what was written.
 
-    Without `extras` those of the study's task are added. Figures that the study has no records for are removed.
+    Without `extras` those of the study's task are added. Figures that the study has no records for are removed. Where
+    the records over training are missing, as in a repository, the figures that need them stay as they were drawn.
     """
     study = read_study(folder, extras)
     extras = extras or extras_of(study.task)
@@ -36,10 +37,12 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
         plates = [*ANSWER_PLATES, *(plate for plate in plates if plate.name not in OVER_TRAINING)]
     tables = [*extras.tables(study), *all_tables(study), *bill_tables(folder)]
     figures = _render_all(plates, study, workers)
+    kept = {} if (folder / CURVES).is_file() else _kept(folder, figures)
+    figures = [(plate, kept.get(plate.name, formats)) for plate, formats in figures]
     contents = {f"{table.name}.md": table.markdown().encode() for table in tables}
     for plate, formats in figures:
         contents |= {f"{plate.name}.{ending}": data for ending, data in formats.items()}
-    contents["report.html"] = _page(folder, study, extras, tables, figures)
+    contents["report.html"] = _page(folder, study, extras, tables, figures, kept)
     for name, data in contents.items():
         write_bytes(folder / name, data)
     for name in (_EARLIER, *(plate.name for plate in (*PLATES, *ANSWER_PLATES, *plates))):
@@ -59,7 +62,23 @@ def _render_all(plates: Sequence[Plate], study: StudyRecords, workers: int) -> D
         return [(plate, here[plate.name] if plate.name in here else drawn.result()) for plate, drawn in elsewhere]
 
 
-def _page(folder: Path, study: StudyRecords, extras: Extras, tables: Sequence[Table], figures: Drawn) -> bytes:
+def _kept(folder: Path, figures: Drawn) -> dict[str, dict[str, bytes]]:
+    """The pictures of the figures that cannot be drawn now and were drawn before, by name."""
+    return {
+        plate.name: {ending: (folder / f"{plate.name}.{ending}").read_bytes() for ending in ("png", "svg")}
+        for plate, formats in figures
+        if not formats and (folder / f"{plate.name}.svg").is_file()
+    }
+
+
+def _page(
+    folder: Path,
+    study: StudyRecords,
+    extras: Extras,
+    tables: Sequence[Table],
+    figures: Drawn,
+    kept: Collection[str],
+) -> bytes:
     out = folder.name if folder.is_absolute() else folder.as_posix()
     made_by = f"apil study {study.task} --seeds {study.seeds} --iterations {study.iterations} --out {out}"
     compared, distance = comparison_block(study)
@@ -87,6 +106,7 @@ def _page(folder: Path, study: StudyRecords, extras: Extras, tables: Sequence[Ta
         examples=[Shown(path.stem, f"Example {k}", "", path.read_bytes()) for k, path in enumerate(pictures, 1)],
         thresholds=[_threshold(study, query) for query in in_order(study.thresholds)],
         readings=(*extras.readings, *READINGS),
+        kept=[plate.title for plate, _ in figures if plate.name in kept],
     ).encode()
 
 

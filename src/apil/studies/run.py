@@ -205,7 +205,7 @@ def _of_file(
     folder = Path(out or Path("results") / path.stem)
     command = command or f"apil study {path} --out {folder}"
     with claimed(folder, path.stem, command):
-        found, measured = {}, []
+        measured = []
         for task in wanted.tasks:
             inside, own = folder / task.label, cells[task.label]
             refuse_link(inside)
@@ -215,11 +215,11 @@ def _of_file(
                 if wanted.answers:
                     measured += write_points(wanted, own, inside, task.label, options.workers)
                 else:
-                    found[task.label] = write_task(wanted, own, inside, options.workers)
+                    write_task(wanted, own, inside, options.workers)
         if wanted.answers:
             write_pooled(wanted, measured, folder, path.stem)
         else:
-            write_comparison(wanted, found, folder, path.stem)
+            write_comparison([task.label for task in wanted.tasks], folder, path.stem)
     return {task.label: read_study(folder / task.label) for task in wanted.tasks}
 
 

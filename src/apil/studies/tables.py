@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from apil.studies.paper import EXPECTED, differs
-from apil.studies.records import CellResult, StudyRecords, in_order
+from apil.studies.records import TEACHER_MODELS, CellResult, StudyRecords, in_order
 from apil.studies.statistics import Estimate, estimate
 from apil.studies.text import inert, spelled, texts
 
@@ -56,12 +58,34 @@ class Table:
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
+_ESCAPED = re.compile(r"\\(?=//|[.@\]<`|])")
+
+
+def blocks_of(markdown: str) -> tuple[TableBlock, ...]:
+    """The blocks of a table that was written as Markdown."""
+    blocks = []
+    for part in markdown.split("\n## ")[1:]:
+        heading, *lines = (_ESCAPED.sub("", line) for line in part.splitlines() if line)
+        header, _, *rows = (tuple(line.strip("| ").split(" | ")) for line in lines)
+        kind, _, named = heading.partition(" ")
+        blocks.append(TableBlock(f"{kind} {spelled(named)}", header, tuple(rows)))
+    return tuple(blocks)
+
+
+def _kept(table: Table, folder: Path) -> Table:
+    """The table with the blocks that it had before, if it was written before."""
+    path = folder / f"{table.name}.md"
+    return replace(table, blocks=blocks_of(path.read_text(encoding="utf-8"))) if path.is_file() else table
+
+
 def all_tables(study: StudyRecords) -> list[Table]:
-    """Every table that the records of the study allow."""
+    """Every table that the records of the study allow. Those on teachers stay where their records are missing."""
     first = [answers_table(study, setting(study))] if study.points else []
-    tables = [*first, uncertainty_table(study), queries_table(study)]
-    if study.models:
-        tables.append(teachers_table(study))
+    about_teachers = [uncertainty_table(study), teachers_table(study)]
+    if not (study.folder / TEACHER_MODELS).is_file():
+        about_teachers = [_kept(table, study.folder) for table in about_teachers]
+    uncertainty, teachers = about_teachers
+    tables = [*first, uncertainty, queries_table(study), *([teachers] if teachers.blocks else [])]
     if study.interactions:
         tables += [interactions_table(study), costs_table(study)]
     return tables

@@ -22,6 +22,7 @@ from apil.studies.statistics import (
     stratified_estimate,
     to_json,
 )
+from apil.studies.text import spelled
 
 Figure = Literal["success_alone", "success_greedy"]
 FIGURES: tuple[Figure, ...] = ("success_alone", "success_greedy")
@@ -80,7 +81,7 @@ class Comparison:
         return improvement(ours, theirs)
 
     def verdict(self, task: str, rule: str, level: str) -> Verdict:
-        """Beside random asking: told apart where the interval of the difference has no 0."""
+        """Beside random asking; `equal` where the interval of the difference includes 0."""
         found = self.difference(task, rule, level)
         return "better" if found.low > 0 else "worse" if found.high < 0 else "equal"
 
@@ -184,16 +185,16 @@ def findings(compared: Comparison, winner: str, level: str = "middle") -> list[s
         well = [task for task, chance in known.items() if chance >= _WELL]
         badly = [task for task, chance in known.items() if chance < _BADLY]
         said.append(
-            f"{winner} over {control} at the {level} budget: probability of improvement at least {_WELL} on "
-            f"{len(well)} of {len(known)} tasks ({', '.join(well) or 'none'}), below {_BADLY} on {len(badly)} "
-            f"({', '.join(badly) or 'none'})."
+            f"{spelled(winner)} over {spelled(control)} at the {level} budget: probability of improvement at least "
+            f"{_WELL} on {len(well)} of {len(known)} tasks ({', '.join(well) or 'none'}), below {_BADLY} on "
+            f"{len(badly)} ({', '.join(badly) or 'none'})."
         )
     ours = compared.share_over_tasks(winner, level)
     others = {rule: compared.share_over_tasks(rule, level) for rule in compared.controls if rule != winner}
     best = max(others, key=lambda rule: others[rule].mean, default="")
     if best and ours.known and others[best].known:
         said.append(
-            f"Interquartile mean over tasks of the share of the gap closed at the {level} budget: {winner} "
-            f"{ours.mean:.3f}, {best}, the best control, {others[best].mean:.3f}."
+            f"Interquartile mean over tasks of the share of the gap closed at the {level} budget: {spelled(winner)} "
+            f"{ours.mean:.3f}, {spelled(best)}, the best control, {others[best].mean:.3f}."
         )
     return said

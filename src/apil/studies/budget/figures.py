@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,10 +14,14 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from apil.studies.budget.compare import FIGURES, Comparison
-from apil.studies.budget.definition import BASELINE, NEVER
+from apil.studies.budget.compare import Figure as FigureName
+from apil.studies.budget.definition import BASELINE, NEVER, TOP
+from apil.studies.budget.plan import FULL
 from apil.studies.budget.tables import TEXTS
 from apil.studies.budget.where import Asked
+from apil.studies.charts import Chart, Look, Rows, Series, point
 from apil.studies.figures import QUERY_STYLES, RC, WIDTH, Style, legend, panel_grid, pictures, styled
+from apil.studies.pages import Shown
 from apil.studies.statistics import Estimate
 from apil.studies.text import spelled
 
@@ -34,25 +38,33 @@ class Drawn:
     caption: str
     formats: dict[str, bytes]
     """By the ending of a file."""
+    chart: Chart | Rows | None = None
+    """The same for a browser."""
+
+    @property
+    def shown(self) -> Shown:
+        chart = self.chart.data if self.chart else None
+        return Shown(self.name, self.title, self.caption, self.formats["svg"], chart=chart)
 
 
 def all_figures(compared: Comparison, about: Mapping[str, Any], asked: list[Asked]) -> list[Drawn]:
     with matplotlib.rc_context(RC):
         level = "middle" if "middle" in compared.levels else compared.levels[-1]
         drawn = [_drawn("figure_verdicts", _verdicts(compared, level), level=level)]
-        drawn.append(_drawn("figure_share", _share(compared)))
+        drawn.append(_drawn("figure_share", _share(compared), chart=_share_chart(compared)))
         for task in compared.runs.tasks:
             full = next(own["full"] for own in about["tasks"] if own["task"] == task)
-            drawn.append(_drawn("figure_answers", _answers(compared, about, task), task, full=full))
+            chart = _answers_chart(compared, about, task)
+            drawn.append(_drawn("figure_answers", _answers(compared, about, task), task, chart, full=full))
         drawn += [_drawn("figure_where", _where(own, about["winner"]), own.task) for own in asked]
         return drawn
 
 
-def _drawn(name: str, figure: Figure, task: str = "", **values: Any) -> Drawn:
+def _drawn(name: str, figure: Figure, task: str = "", chart: Chart | Rows | None = None, **values: Any) -> Drawn:
     title = TEXTS[name]["title"].format(**values) + (f" ({task})" if task else "")
     figure.suptitle(title, y=1 - 0.07 / figure.get_size_inches()[1])
     own = f"{name}_{task}" if task else name
-    return Drawn(own, title, TEXTS[name]["caption"].format(**values), pictures(figure))
+    return Drawn(own, title, TEXTS[name]["caption"].format(**values), pictures(figure), chart)
 
 
 def _verdicts(compared: Comparison, level: str) -> Figure:
@@ -111,23 +123,72 @@ def _share(compared: Comparison) -> Figure:
     return figure
 
 
+def _looks(compared: Comparison, reviews: Collection[str], controls: Collection[str] = ()) -> dict[str, Look]:
+    """How rules are drawn in charts: `reviews` are dashed; they and the `controls` have open marks."""
+    return {
+        rule: Look(
+            styled(rule, QUERY_STYLES, compared.rules)["color"], rule in reviews, rule in reviews or rule in controls
+        )
+        for rule in compared.rules
+    }
+
+
+def _share_chart(compared: Comparison) -> Rows:
+    """The share of the gap, a panel for each budget."""
+    rules = [rule for rule in compared.rules if rule != NEVER]
+    panels = tuple(
+        (f"{level} budget", tuple((rule, compared.share_over_tasks(rule, level)) for rule in rules))
+        for level in compared.levels
+    )
+    return Rows("share of the gap closed", panels, _looks(compared, (), compared.controls))
+
+
+def _reviews(about: Mapping[str, Any]) -> set[str]:
+    return {rule["rule"] for rule in about["rules"] if rule["asking"] == "review"}
+
+
+def _answers_chart(compared: Comparison, about: Mapping[str, Any], task: str) -> Chart:
+    """Success alone against answers, sampled and greedy."""
+    levels = compared.runs.levels(task)
+
+    def series(rule: str, name: FigureName) -> Series:
+        if rule == NEVER:
+            return Series(rule, (point(0.0, compared.figure(task, rule, FULL, name)),), flat=True)
+        found = ((levels[at], compared.figure(task, rule, at, name)) for at in levels)
+        return Series(rule, tuple(point(x, figure) for x, figure in found if figure.known))
+
+    top = f"{spelled(TOP)} with {next(own['full'] for own in about['tasks'] if own['task'] == task):,}"
+    panels = tuple(
+        (
+            _AXES[name],
+            (
+                *(own for rule in compared.rules if (own := series(rule, name)).points),
+                Series(top, (point(0.0, compared.figure(task, TOP, FULL, name)),), flat=True),
+            ),
+        )
+        for name in FIGURES
+    )
+    looks, ticks = _looks(compared, _reviews(about)), tuple(float(budget) for budget in levels.values())
+    return Chart("answers", "success alone (share of episodes)", panels, looks | {top: Look("#8a8a90")}, "log", ticks)
+
+
 _AXES = {"success_alone": "success alone", "success_greedy": "success alone, greedy"}
 
 
 def _answers(compared: Comparison, about: Mapping[str, Any], task: str) -> Figure:
     """Two panels, sampled and greedy actions; a line for each rule."""
-    reviews = {rule["rule"] for rule in about["rules"] if rule["asking"] == "review"}
+    reviews = _reviews(about)
     levels = compared.runs.levels(task)
     figure, axes = panel_grid(1, 2, 2.9, beside=0.5, sharey=True)
     rules = [rule for rule in compared.rules if rule != NEVER]
     spread = np.exp(np.linspace(-0.07, 0.07, len(rules)))
     for panel, figure_name in zip(axes[0], FIGURES, strict=True):
         panel.axhline(
-            compared.figure(task, NEVER, "full", figure_name).mean,
+            compared.figure(task, NEVER, FULL, figure_name).mean,
             label=NEVER,
             **QUERY_STYLES[NEVER] | {"linewidth": 1.2},
         )
-        top = compared.figure(task, "dagger", "full", figure_name)
+        top = compared.figure(task, TOP, FULL, figure_name)
         panel.axhline(top.mean, color="#bbbbbb", linewidth=1.2, zorder=0)
         for rule, factor in zip(rules, spread, strict=True):
             points = [(levels[at] * factor, compared.figure(task, rule, at, figure_name)) for at in levels]

@@ -11,7 +11,7 @@ import numpy as np
 from apil.studies.statistics import Estimate, estimate, interval, probability_above, to_json
 from apil.studies.whom.records import Point, Run, runs_of
 
-_SHARE, _OF_SUCCESS = 0.6, 0.95
+SHARE, _OF_SUCCESS = 0.6, 0.95
 """Of the cost and of the success of always asking the best teacher, that sentences speak of."""
 
 
@@ -58,9 +58,9 @@ class Whom:
         return estimate([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
 
     def at_share(self, task: str) -> tuple[Estimate, Estimate]:
-        """Success alone of the winner at `_SHARE` of the cost of the top, and of the top at its end."""
+        """Success alone of the winner at `SHARE` of the cost of the top, and of the top at its end."""
         top = self.runs(task, self.top)
-        most = _SHARE * float(np.mean([run.cost for run in top]))
+        most = SHARE * float(np.mean([run.cost for run in top]))
         ours = [run.success_at(most) for run in self.runs(task, self.winner)]
         return estimate(ours), estimate([run.success for run in top])
 
@@ -104,7 +104,7 @@ def findings(compared: Whom) -> list[str]:
         ours, theirs = compared.at_share(task)
         reaches = "" if ours.mean >= _OF_SUCCESS * theirs.mean else "not "
         said.append(
-            f"{task}: {compared.winner} at {_SHARE:.0%} of the cost of {compared.top} succeeds alone in "
+            f"{task}: {compared.winner} at {SHARE:.0%} of the cost of {compared.top} succeeds alone in "
             f"{ours.mean:.3f} [{ours.low:.3f}, {ours.high:.3f}] of the episodes, {ours.mean / theirs.mean:.3f} of its "
             f"{theirs.mean:.3f}: it does {reaches}reach {_OF_SUCCESS} of it."
         )

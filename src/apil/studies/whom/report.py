@@ -12,13 +12,14 @@ from matplotlib.figure import Figure
 
 from apil.files import write_bytes, write_json, write_text
 from apil.studies.budget.figures import Drawn
+from apil.studies.charts import Chart, Look, Rows, Series
 from apil.studies.figures import RC, Style, legend, panel_grid, pictures, styled
 from apil.studies.headline import Headline
-from apil.studies.pages import Shown, page
-from apil.studies.statistics import bands, estimate
+from apil.studies.pages import page
+from apil.studies.statistics import Bands, Floats, bands, estimate
 from apil.studies.tables import Table, TableBlock, explained, shown
 from apil.studies.text import texts
-from apil.studies.whom.compare import Whom, findings, summary
+from apil.studies.whom.compare import SHARE, Whom, findings, summary
 
 _TEXTS: Any = texts("whom.toml")
 _COLOURS = ("#555555", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00")
@@ -33,17 +34,23 @@ def write_report(folder: Path, compared: Whom, about: Mapping[str, Any]) -> None
     for table in tables:
         write_text(folder / f"{table.name}.md", table.markdown())
     with matplotlib.rc_context(RC):
+        drawn = (
+            ("figure_cost", _curves(compared), _curves_chart(compared)),
+            ("figure_cost_to", _bars(compared), _bars_chart(compared)),
+        )
         figures = [
-            Drawn(name, _TEXTS[name]["title"], _TEXTS[name]["caption"].format(level=compared.level), pictures(drawn))
-            for name, drawn in (("figure_cost", _curves(compared)), ("figure_cost_to", _bars(compared)))
+            Drawn(
+                name, _TEXTS[name]["title"], _TEXTS[name]["caption"].format(level=compared.level), pictures(own), chart
+            )
+            for name, own, chart in drawn
         ]
     for figure in figures:
         write_bytes(folder / f"{figure.name}.png", figure.formats["png"])
-    leading, *others = [Shown(own.name, own.title, own.caption, own.formats["svg"]) for own in figures]
+    leading, *others = [own.shown for own in figures]
     values = {
         "title": "Whom to ask: selectors by what their answers cost",
         "about": about,
-        "headline": _headline(compared),
+        "headline": _headline(compared, about),
         "leading": leading,
         "figures": others,
         "findings": findings(compared),
@@ -53,15 +60,23 @@ def write_report(folder: Path, compared: Whom, about: Mapping[str, Any]) -> None
     write_text(folder / "report.html", page("budget", **values))
 
 
-def _headline(compared: Whom) -> Headline:
-    """What the winner needs, and the cost to the level by selector."""
+def _headline(compared: Whom, about: Mapping[str, Any]) -> Headline:
+    """What the winner reaches for a part of the cost, and the cost to the level by selector."""
     rows = []
     for selector in compared.selectors:
         found = [compared.cost_to(task, selector) for task in compared.tasks]
         cells = tuple((f"{own.mean:,.0f}", f"[{own.low:,.0f}, {own.high:,.0f}]") for own in found)
         rows.append((selector, cells))
+    sentences = []
+    for task in compared.tasks[:2]:
+        ours, theirs = (f"{100 * found.mean:.1f} %" for found in compared.at_share(task))
+        sentences.append(
+            f"On {task} the selector {compared.winner} succeeds alone in {ours} of the episodes for {SHARE:.0%} of "
+            f"what {compared.top} costs; {compared.top} ends at {theirs}."
+        )
+    sentences.append(f"Means of {len(about['seeds'])} seeds with 95 % intervals; every run asks as many questions.")
     caption = f"Cost of the answers to {compared.level:g} success alone"
-    return Headline("", tuple(findings(compared)[::2]), caption, ("selector", *compared.tasks), tuple(rows))
+    return Headline("", tuple(sentences), caption, ("selector", *compared.tasks), tuple(rows))
 
 
 def _made(about: Mapping[str, Any]) -> str:
@@ -101,14 +116,50 @@ def _style(compared: Whom, selector: str) -> Style:
     return styled(selector, known, compared.selectors)
 
 
+def _looks(compared: Whom) -> dict[str, Look]:
+    return {selector: Look(_style(compared, selector)["color"]) for selector in compared.selectors}
+
+
+def _over_cost(compared: Whom, task: str, selector: str) -> tuple[Floats, Bands]:
+    """Costs, and success alone at each."""
+    runs = compared.runs(task, selector)
+    grid = np.linspace(0.0, float(np.mean([run.cost for run in runs])), 40)
+    return grid, bands(np.array([[run.success_at(cost) for cost in grid] for run in runs]))
+
+
+def _curves_chart(compared: Whom) -> Chart:
+    panels = []
+    for task in compared.tasks:
+        series = []
+        for selector in compared.selectors:
+            grid, found = _over_cost(compared, task, selector)
+            points = np.stack([grid, found.mean, found.low, found.high], axis=1)
+            series.append(Series(selector, tuple(tuple(row) for row in points.tolist())))
+        panels.append((task, tuple(series)))
+    return Chart(
+        "cost of the answers",
+        "success alone (share of episodes)",
+        tuple(panels),
+        _looks(compared),
+        marks=False,
+        line=compared.level,
+    )
+
+
+def _bars_chart(compared: Whom) -> Rows:
+    panels = tuple(
+        (task, tuple((selector, compared.cost_to(task, selector)) for selector in compared.selectors))
+        for task in compared.tasks
+    )
+    return Rows(f"cost to {compared.level:g} success alone", panels, _looks(compared), digits=0)
+
+
 def _curves(compared: Whom) -> Figure:
     """Success alone over cost, a panel for each task."""
     figure, axes = panel_grid(1, len(compared.tasks), 2.7, beside=0.4, sharey=True)
     for panel, task in zip(axes[0], compared.tasks, strict=True):
         for selector in compared.selectors:
-            runs = compared.runs(task, selector)
-            grid = np.linspace(0.0, float(np.mean([run.cost for run in runs])), 40)
-            found = bands(np.array([[run.success_at(cost) for cost in grid] for run in runs]))
+            grid, found = _over_cost(compared, task, selector)
             style = _style(compared, selector) | {"linewidth": 2.2 if selector == compared.winner else 1.2}
             panel.plot(grid, found.mean, label=selector, **style)
             panel.fill_between(grid, found.low, found.high, color=style["color"], alpha=0.1, linewidth=0)
