@@ -244,24 +244,24 @@ def chosen(console: Console, known: Sequence[Bench], names: Sequence[str] | None
 
 def main() -> None:
     """Measures what the file does not have yet, then prints the means."""
-    console, told = Console(), parsed()
+    console, typed = Console(), parsed()
     configure_torch()
-    options, own = dict(told.set_option), dict(told.task_option)
-    benches = chosen(console, SETS[told.set], told.tasks)
-    settings = {"set": told.set, "answers": told.answers, "iterations": told.iterations, "episodes": told.episodes}
+    options, own = dict(typed.set_option), dict(typed.task_option)
+    benches = chosen(console, SETS[typed.set], typed.tasks)
+    settings = {"set": typed.set, "answers": typed.answers, "iterations": typed.iterations, "episodes": typed.episodes}
     settings |= {"options": options, "task_options": own}
-    rows = kept(told.out, settings)
+    rows = kept(typed.out, settings)
     done = {(row["task"], row["seed"]) for row in rows}
     for bench in benches:
-        for seed in range(told.seeds):
+        for seed in range(typed.seeds):
             if (bench.name, seed) in done:
                 continue
             try:
-                row = measure(bench, seed, told.episodes, (told.answers, told.iterations), options, own)
+                row = measure(bench, seed, typed.episodes, (typed.answers, typed.iterations), options, own)
             except ApilError as error:
                 raise SystemExit(f"{bench.name}, seed {seed}: {error}") from error
             rows.append(row)
-            write(told.out, settings, rows)
+            write(typed.out, settings, rows)
             figures = (f"{FIGURES.get(k, k)} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
             console.print(", ".join(figures), soft_wrap=True, highlight=False)
     names = {bench.name for bench in benches}

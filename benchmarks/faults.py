@@ -156,9 +156,9 @@ def main() -> None:
             points = [(at, lasting) for at in range(0, len(calls), given.every) for lasting in (False, True)]
             for at, lasting in points:
                 folder = Path(place) / "run"
-                told = trial(name, at, folder, source, files(whole, name), lasting=lasting)
+                fault = trial(name, at, folder, source, files(whole, name), lasting=lasting)
                 shutil.rmtree(folder, ignore_errors=True)
-                wrong += [told] if told else []
+                wrong += [fault] if fault else []
             print(f"{name}: {len(points)} faults at {len(calls)} calls", flush=True)
     print("\n".join(wrong) or "All ended in one line, and with the same bytes after a resume.")
     sys.exit(bool(wrong))

@@ -211,7 +211,7 @@ def _crowd(links: dict[str, str], think: float) -> list[Teacher]:
     def pause() -> float:
         return rng.expovariate(1 / think) if think else 0.0
 
-    # Looking for questions more often would be a load of its own: a page is told when there is one.
+    # Looking for questions more often would be a load of its own: a page hears when there is one.
     return [
         Teacher(link, maze_teacher(ORDERS[k % 2]), pause=pause, poll=0.5).start()
         for k, link in enumerate(links.values())

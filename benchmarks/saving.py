@@ -62,7 +62,7 @@ class Clock:
         return sum(median(self.calls[name]) * len(self.calls[name]) for name in names if self.calls[name])
 
 
-def told(clock: Clock) -> str:
+def shown(clock: Clock) -> str:
     """The shares of the run that was just made."""
     lines = []
     for how in ("summed", "typical"):
@@ -95,7 +95,7 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     start_run(config.settings, Path(folder) / "run", progress=lambda done: None)
                 how = "as printed" if as_printed else "with the store"
-                print(f"{task}, {query}, {how}: {told(clock)}", flush=True)
+                print(f"{task}, {query}, {how}: {shown(clock)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Stores of 1,000, 100,000 and 1,000,000 answers of MAZE and of 100,000 frames of 64 x 64 x 3 are written to disk, opened
 as a run that resumes opens them (every byte checked) and as `apil answers` does (every row checked), and drawn from.
-Times of drawing are told as ratios to the smallest store; measurements take turns, and the median counts.
+Times of drawing are reported as ratios to the smallest store; measurements take turns, and the median counts.
 """
 
 from __future__ import annotations

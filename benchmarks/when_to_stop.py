@@ -74,12 +74,12 @@ def measured(configs: Sequence[RunSettings], episodes: int) -> list[dict[str, An
     agents.close()
     found = []
     for run in range(len(configs)):
-        told = trainer.outlook(run)
+        outlook = trainer.outlook(run)
         found.append(
             {
                 "answers": trainer.answers(run),
                 "success_alone": float(success[run]),
-                "outlook": None if told is None else told.to_json(),
+                "outlook": None if outlook is None else outlook.to_json(),
                 "seconds": trained / len(configs),
             }
         )

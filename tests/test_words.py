@@ -15,14 +15,16 @@ _WORDS = {
     "gone on with": "resumed",
     "whom of": "which",
     "got for nothing": "cheap to recompute",
+    "told": "reported, given, shown",
+    "(what|who) is to be": "what to",
+    "(hitherto|thereof|therein|whence|thence|lest|nought|aught)": "a word of today",
 }
 """What is not written, and what is written in its place."""
 _IN_PAGES = {
-    "told": "reported, given, shown",
     "DAGGER": "DAgger",
     "(INTRUN|EXTRUN|BEHVUN|MODLUN|ERRPRED)": "as the paper spells it",
 }
-"""The same, of pages alone, with their letters as they are: code may use the word as a name."""
+"""The same, of pages alone, with their letters as they are."""
 _TEXTS = sorted(
     [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md"), *_ROOT.glob("benchmarks/*.md")]
     + [path for kind in ("py", "toml", "jinja", "js") for path in (_ROOT / "src" / "apil").rglob(f"*.{kind}")]

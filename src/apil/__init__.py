@@ -134,9 +134,9 @@ def register_query_policy(
     """
     from apil.query import QUERY_POLICIES
 
-    told = {"needs_threshold": needs_threshold, "takes_budget": takes_budget}
+    traits = {"needs_threshold": needs_threshold, "takes_budget": takes_budget}
     _register(
-        QUERY_POLICIES, name, factory, summary, **{key: value for key, value in told.items() if value is not None}
+        QUERY_POLICIES, name, factory, summary, **{key: value for key, value in traits.items() if value is not None}
     )
 
 

@@ -53,7 +53,7 @@ def test_a_run_that_is_stopped_says_so(tmp_path: Path) -> None:
     assert ending(tmp_path / "run").state == "stopped"
 
 
-def test_a_run_that_is_killed_is_told_from_one_in_training(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_differs_from_one_in_training(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     pid = os.fork()
     if not pid:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import apil
 from apil.cli import main
+from apil.errors import ApilError
 from apil.files import in_use, locked
 from apil.runs.panel import curve, lines
 from apil.runs.view import Watcher
@@ -155,13 +157,21 @@ def test_tensorboard_has_the_metrics_also_of_a_resumed_run(run: Path) -> None:
     assert expected().items() <= _events(run).items()
 
 
+def test_python_writes_for_tensorboard_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    apil.train("grid", "detm", "dagger", iterations=4, log_every=2, folder=tmp_path / "run", tensorboard=True)
+    assert ("asking/answers", 4) in _events(tmp_path / "run")
+    assert "grid, detm, dagger" in capsys.readouterr().out
+    with pytest.raises(ApilError, match="give a folder too"):
+        apil.train("grid", "detm", "dagger", iterations=4, tensorboard=True)
+
+
 def test_a_small_curve_keeps_the_shape() -> None:
     assert curve([0.0, 0.5, 1.0], 3) == "▁▅█"
     assert len(curve([float(x) for x in range(1000)])) == 24
     assert curve([1.0]) == ""
 
 
-def test_what_is_left_is_told_of_a_run_in_training(run: Path) -> None:
+def test_what_is_left_is_shown_of_a_run_in_training(run: Path) -> None:
     rows = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
     (run / "metrics.jsonl").write_text("".join(rows[:2]))
     (run / "timings.jsonl").write_text('{"from": 0, "to": 4, "seconds": 100.0}\n')

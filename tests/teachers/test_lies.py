@@ -14,7 +14,7 @@ from apil.errors import ApilError
 from apil.rng import Streams
 from apil.teachers import Anonymous, Member, NoisyDistance, NoisyIdentity, Team
 from apil.teachers.committee import committee
-from apil.teachers.protocol import Teacher, costs_of, may_miss_distances, told_end
+from apil.teachers.protocol import Teacher, costs_of, may_miss_distances, reported_end
 from apil.types import Answer, Observation, Reference
 
 _EPISODES, _HORIZON = 20_000, 2
@@ -29,7 +29,7 @@ def _lesson(teacher: Teacher, distance: float = 8.0) -> tuple[list[Answer], Tens
     reference = Reference(torch.arange(4).expand(*shape, -1), torch.full(shape, 4), true)
     asked = torch.ones(shape, dtype=torch.bool)
     answers = [session.answer(seen, reference, asked, t) for t in range(_HORIZON)]
-    return answers, told_end(session, true), may_miss_distances(session)
+    return answers, reported_end(session, true), may_miss_distances(session)
 
 
 def test_noise_has_the_stated_distribution_at_every_step_and_at_the_end() -> None:

@@ -78,8 +78,8 @@ def load(folder: str | Path, *, encoder: Encoder | None = None, data: str | Path
         model, query = build(spec, saved, encoder, _place(Path(folder), spec) if data is None else str(data))
         return Agent(spec, model, query, saved)
     except (MemoryError, RuntimeError, OverflowError) as error:
-        told = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
-        raise ApilError(f"Cannot build the agent in {folder} ({told}): restore its files.") from error
+        reason = str(error).splitlines()[0][:80] if str(error) else type(error).__name__
+        raise ApilError(f"Cannot build the agent in {folder} ({reason}): restore its files.") from error
 
 
 def _place(folder: Path, spec: AgentSpec) -> str | None:
@@ -106,7 +106,7 @@ class Agent:
         """From its parts; `load` and `Trained.agent` make them. `saved` are tensors to keep beside those of the parts,
         of a query policy that is not known here."""
         self.spec = spec
-        self.teachers = _told_apart(spec.teachers)
+        self.teachers = _distinct(spec.teachers)
         """K names; those who share a name are numbered from the second on."""
         self._model, self._query = model, query
         self._tensors = {**(saved or {}), **tensors_of(model, query)}
@@ -354,6 +354,6 @@ def _no_answer(like: Tensor) -> Answer:
         return Answer(torch.zeros(like.shape, dtype=like.dtype), torch.full(shape, torch.nan), none, none.bool())
 
 
-def _told_apart(names: Sequence[str]) -> tuple[str, ...]:
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
     before = [names[:place].count(name) for place, name in enumerate(names)]
     return tuple(f"{name} {count + 1}" if count else name for name, count in zip(names, before, strict=True))

@@ -59,9 +59,9 @@ class Senses:
         except (TypeError, ValueError):
             rows = np.zeros((0, 0, 0), np.float32)
         if rows.shape[-1:] != (self._features,) or rows.ndim not in (1, 2) or not np.isfinite(rows).all():
-            told = f"shape {rows.shape}" if rows.size else type(features).__name__
+            shown = f"shape {rows.shape}" if rows.size else type(features).__name__
             raise ApilError(
-                f"The observation ({told}) is none of '{self._task}': give {self._features} finite features, or a "
+                f"The observation ({shown}) is none of '{self._task}': give {self._features} finite features, or a "
                 f"batch [n, {self._features}]."
             )
         return rows.reshape(-1, self._features), rows.ndim == 1

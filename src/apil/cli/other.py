@@ -107,7 +107,7 @@ def doctor(command: Doctor) -> None:
     healthy = True
     for finding in examine(command.folder):
         mark = "ok" if finding.good else "MISSING" if finding.needed else "-"
-        print(f"{mark:8} {finding.what}: {finding.told}")
+        print(f"{mark:8} {finding.what}: {finding.detail}")
         healthy = healthy and (finding.good or not finding.needed)
     if not healthy:
         raise ApilError("Something that apil needs does not work: see MISSING above.")

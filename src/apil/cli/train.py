@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
@@ -17,7 +16,6 @@ from apil.terminal import print_table, wrote
 
 if TYPE_CHECKING:
     from apil.learning.build import Parts
-    from apil.learning.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -58,32 +56,6 @@ def options(argv: Sequence[str]) -> type:
     return command("Train", "Train one agent and save it in a run folder.", Common, [*run_settings(_OWN), *own])
 
 
-def _outlook_lines(line: Callable[[str], None]) -> Callable[[Trainer], None]:
-    """Says what more answers would bring, after every look."""
-    said = -1
-
-    def look(trainer: Trainer) -> None:
-        nonlocal said
-        found = trainer.outlook(0)
-        if found is not None and found.answers != said:
-            said = found.answers
-            line(f"Outlook: {found}")
-
-    return look
-
-
-@contextmanager
-def _events(folder: Path, typed: Any) -> Iterator[Callable[[], None]]:
-    """What writes for TensorBoard after an iteration; a run that did so before does so when it is resumed."""
-    from apil.runs.tensorboard import FOLDER, EventWriter
-
-    if not typed.tensorboard and not (typed.resume and (folder / FOLDER).is_dir()):
-        yield lambda: None
-        return
-    with closing(EventWriter(folder)) as writer:
-        yield writer
-
-
 def run(typed: Any, argv: Sequence[str]) -> int:
     from apil.learning.build import Parts
     from apil.learning.crew import joined
@@ -105,9 +77,9 @@ def _lead(typed: Any, argv: Sequence[str], parts: Parts) -> int:
     from apil.runs.calibration import load_calibration
     from apil.runs.ending import ending
     from apil.runs.folder import load_config
-    from apil.runs.panel import training
     from apil.runs.resolve import resolve
     from apil.runs.train import resume_run, start_run
+    from apil.runs.watched import watched
 
     folder = typed.resume or typed.out
     if typed.resume:
@@ -132,13 +104,7 @@ def _lead(typed: Any, argv: Sequence[str], parts: Parts) -> int:
     budget = settings.query.answer_budget is not None
     what = f"{settings.task.name}, {settings.teachers.name}, {settings.query.name}"
     total = settings.query.answer_budget or more or settings.iterations
-    with _events(folder, typed) as write, training(folder, what, total, of_answers=budget) as progress:
-        say = _outlook_lines(progress.line)
-
-        def look(trainer: Trainer) -> None:
-            say(trainer)
-            write()
-
+    with watched(folder, what, total, of_answers=budget, tensorboard=typed.tensorboard) as (progress, look):
         if typed.resume:
             outcome = resume_run(folder, iterations=more, progress=progress, parts=parts, look=look)
         else:

@@ -1,4 +1,4 @@
-"""`apil watch` and `apil compare`: runs in training or ended, by what is in their folders."""
+"""`apil watch` and `apil compare`: runs and studies in training or ended, by what is in their folders."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from apil.terminal import print_columns, wrote
 
 @record
 class Watch:
-    """Show a run in the terminal while it trains, or how it ended. Only reads, and disturbs nothing."""
+    """Show a run or a study in the terminal while it trains, or how it ended. Only reads, and disturbs nothing."""
 
     run: tyro.conf.Positional[Path]
-    """Run folder written by `apil train`: in training, finished, stopped or killed."""
+    """Folder written by `apil train` or `apil study`: in training, finished, stopped or killed. Of a study it shows
+    the runs that are done, running and failed, and the time left."""
     once: bool = False
-    """Print how it stands as plain lines, and end."""
+    """Print the state as plain lines, and end."""
 
 
 @record
@@ -32,10 +33,15 @@ class Compare:
 
 
 def watch(command: Watch) -> None:
-    from apil.runs.panel import watch
-
     try:
-        watch(command.run, once=command.once)
+        if (command.run / "study.json").is_file():
+            from apil.studies.board import watch_study
+
+            watch_study(command.run, once=command.once)
+        else:
+            from apil.runs.panel import watch
+
+            watch(command.run, once=command.once)
     except KeyboardInterrupt:  # the way to end a look at a run, which goes on
         return
 

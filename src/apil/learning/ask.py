@@ -16,7 +16,7 @@ from apil.errors import ApilError, in_one_line
 from apil.learning.calls import HangingError, LateError, Line
 from apil.learning.group import Group, Groups, take
 from apil.learning.sound import check_form, complaint, no_answer, sound
-from apil.teachers.protocol import MemberError, Session, answers_batches, may_miss_distances, told_end
+from apil.teachers.protocol import MemberError, Session, answers_batches, may_miss_distances, reported_end
 from apil.types import ActionBox, Answer, Observation, Reference
 
 OnError = Literal["stop", "skip"]
@@ -181,8 +181,8 @@ class Guard:
             return rest
         group = next(group for group in sessions if wrong[group.runs].any())
         row, episode = wrong[group.runs].nonzero()[0].tolist()
-        told = complaint(group, take(answer, group.runs), take(seen, group.runs), (row, episode), self.box)
-        raise TeacherError(told, int(torch.arange(len(put))[group.runs][row]), episode)
+        fault = complaint(group, take(answer, group.runs), take(seen, group.runs), (row, episode), self.box)
+        raise TeacherError(fault, int(torch.arange(len(put))[group.runs][row]), episode)
 
     def _one_by_one(self, asked: _Asked, put: Tensor, answer: Answer, keep: Keep) -> None:
         """Puts questions in calls of their own. What comes of each is written into `answer` of the stack, and kept.
@@ -222,18 +222,18 @@ class Guard:
         assert said.given is not None
         if not bool(said.given[place]):
             return None
-        told = complaint(asked.group, said, asked.seen, place, self.box)
-        if told:
-            raise _FaultError(told)
+        fault = complaint(asked.group, said, asked.seen, place, self.box)
+        if fault:
+            raise _FaultError(fault)
         return said
 
     def final(self, sessions: Groups[Session], distance: Tensor) -> Tensor:
         """[runs, episodes]: the final distances as the teachers tell them, from the true ones."""
-        told = sessions.join([told_end(group.part, distance[group.runs]) for group in sessions])
-        if bool((told >= 0).all()):
-            return told
+        reported = sessions.join([reported_end(group.part, distance[group.runs]) for group in sessions])
+        if bool((reported >= 0).all()):
+            return reported
         for group in sessions:
-            own = told[group.runs]
+            own = reported[group.runs]
             wrong = ~(own >= 0) & ~(own.isnan() & may_miss_distances(group.part))
             if wrong.any():
                 worst = float(own[wrong][0])
@@ -241,7 +241,7 @@ class Guard:
                     f"Teacher '{group.name}' reported the final distance {worst:g}, which is not a distance: fix the "
                     "teacher, or the distance of the task."
                 )
-        return told
+        return reported
 
 
 class _FaultError(Exception):

@@ -162,5 +162,5 @@ class OpenTeachers:
     def final(self, episodes: Episodes) -> Episodes:
         """The episodes with the final distances as the teachers tell them."""
         with torch.inference_mode():
-            told = self.guard.final(self.sessions, episodes.final_distance)
-        return replace(episodes, final_distance=told.clone())
+            reported = self.guard.final(self.sessions, episodes.final_distance)
+        return replace(episodes, final_distance=reported.clone())

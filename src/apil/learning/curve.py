@@ -97,8 +97,8 @@ class LearningCurve:
         log = np.zeros(())
         for n, episodes, successes in zip(self.answers, self.episodes, self.successes, strict=True):
             s = np.clip(self.at(float(n)), 1e-4, 1 - 1e-4)
-            told = 1.0 + (episodes - 1.0) * CORRELATION
-            log = log + (successes * np.log(s) + (episodes - successes) * np.log1p(-s)) / told
+            inflation = 1.0 + (episodes - 1.0) * CORRELATION
+            log = log + (successes * np.log(s) + (episodes - successes) * np.log1p(-s)) / inflation
         weights = np.exp(log - log.max())
         normed: Floats = weights / weights.sum()
         return normed

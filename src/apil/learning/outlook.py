@@ -213,7 +213,7 @@ class Watch:
         return torch.where(at > 0, at, math.inf)
 
     def of_run(self, run: int) -> Outlook | None:
-        """What the last look told; None before there was one."""
+        """What the last look showed; None before there was one."""
         if self._found[run] is None and self._count[run]:
             self._found[run] = self._outlook(run)
         return self._found[run]

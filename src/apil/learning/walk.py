@@ -300,9 +300,9 @@ def _decisions(group: Group[QuerySession], belief: Belief, luck: Tensor) -> Tens
         raise ApilError(f"The query policy '{group.name}': {error}") from error
     if isinstance(found, Tensor) and found.dtype == torch.bool and found.shape == luck.shape:
         return found
-    told = f"a tensor {list(found.shape)} of type {found.dtype}" if isinstance(found, Tensor) else f"{found!r:.60}"
+    shown = f"a tensor {list(found.shape)} of type {found.dtype}" if isinstance(found, Tensor) else f"{found!r:.60}"
     raise ApilError(
-        f"The query policy '{group.name}' returned {told} where decisions are due: expected a tensor "
+        f"The query policy '{group.name}' returned {shown} where decisions are due: expected a tensor "
         f"{list(luck.shape)} of type torch.bool; apil.check_query_policy says more."
     )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from apil.errors import ApilError
 from apil.learning.group import Group, Groups, take
 from apil.select.protocol import NOBODY, Selector, SelectSession
-from apil.teachers.protocol import SelectableSession, Session, answers_batches, may_miss_distances, told_end
+from apil.teachers.protocol import SelectableSession, Session, answers_batches, may_miss_distances, reported_end
 from apil.types import Answer, Observation, Reference
 
 
@@ -36,7 +36,7 @@ class Addressed:
         return self.inner.answer_by(observation, reference, asked, t, self.whom)
 
     def final(self, distance: Tensor) -> Tensor:
-        return told_end(self.inner, distance)
+        return reported_end(self.inner, distance)
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def _choice(group: Group[SelectSession], seen: Observation, there: Tensor, put: 
     good = isinstance(found, Tensor) and found.dtype == torch.long and found.shape == own.shape
     if good and bool(((found >= NOBODY) & (found < teachers)).all()):
         return found
-    told = f"a tensor {list(found.shape)} of type {found.dtype}" if isinstance(found, Tensor) else f"{found!r:.60}"
+    shown = f"a tensor {list(found.shape)} of type {found.dtype}" if isinstance(found, Tensor) else f"{found!r:.60}"
     raise ApilError(
-        f"The selector '{group.name}' returned {told} where teachers are due: expected a tensor {list(own.shape)} of "
+        f"The selector '{group.name}' returned {shown} where teachers are due: expected a tensor {list(own.shape)} of "
         f"type torch.long with numbers from {NOBODY} to {teachers - 1}; apil.check_selector says more."
     )

@@ -295,8 +295,8 @@ class Desk:
     def final(self, iteration: int, distance: Tensor) -> Tensor:
         if self.settings.distances != "said" or self.task is None:
             return distance
-        told = [self._said.last(iteration, episode) for episode in range(distance.shape[1])]
-        last = torch.tensor(told).nan_to_num(float(self.task.horizon)).expand_as(distance)
+        last_words = [self._said.last(iteration, episode) for episode in range(distance.shape[1])]
+        last = torch.tensor(last_words).nan_to_num(float(self.task.horizon)).expand_as(distance)
         return torch.where(distance <= self.task.success_distance, distance, last)
 
     def report(self, status: Mapping[str, Any], point: Mapping[str, Any] | None = None) -> None:

@@ -18,13 +18,13 @@ class Said:
 
     def at(self, iteration: int, episode: int, step: int, word: str | None) -> float:
         """The distance at a step, from the word that was said there; that of the last question if none was."""
-        told = self._steps.setdefault((iteration, episode), {})
-        before = max((earlier for earlier in told if earlier < step), default=None)
-        last = self._horizon if before is None else told[before]
-        told[step] = min(last * FACTORS.get(word or "same", 1.0), 2 * self._horizon)
-        return told[step]
+        steps = self._steps.setdefault((iteration, episode), {})
+        before = max((earlier for earlier in steps if earlier < step), default=None)
+        last = self._horizon if before is None else steps[before]
+        steps[step] = min(last * FACTORS.get(word or "same", 1.0), 2 * self._horizon)
+        return steps[step]
 
     def last(self, iteration: int, episode: int) -> float:
         """The distance at the last question of an episode; forgets the episode."""
-        told = self._steps.pop((iteration, episode), {})
-        return told[max(told)] if told else math.nan
+        steps = self._steps.pop((iteration, episode), {})
+        return steps[max(steps)] if steps else math.nan

@@ -387,7 +387,7 @@ class Storage:
         """
         before = self._one("SELECT * FROM answers WHERE teacher = ? AND key = ?", teacher, sent["key"])
         if before is not None:
-            return Posted(200, _told(before))
+            return Posted(200, _receipt(before))
         row = self._one("SELECT * FROM questions WHERE id = ?", sent["question"])
         if row is None:
             raise Refused(404, "There is no such question.")
@@ -424,13 +424,13 @@ class Storage:
         return found
 
     def _keep(self, row: sqlite3.Row, teacher: str, sent: Mapping[str, Any], flag: str) -> Posted:
-        return Posted(409, _told(self._insert(row, teacher, sent, flag)))
+        return Posted(409, _receipt(self._insert(row, teacher, sent, flag)))
 
     def _count(self, row: sqlite3.Row, teacher: str, sent: Mapping[str, Any]) -> Posted:
         kept = self._insert(row, teacher, sent, "")
         self._close(row, "answered")
         self.db.execute("INSERT INTO outcomes(question, answer) VALUES (?, ?)", (row["id"], kept["seq"]))
-        return Posted(201, _told(kept))
+        return Posted(201, _receipt(kept))
 
     def _correct(self, row: sqlite3.Row, teacher: str, sent: Mapping[str, Any], own: sqlite3.Row) -> Posted:
         """An answer in place of an earlier one, after `undo`."""
@@ -438,7 +438,7 @@ class Storage:
         kept = self._insert(row, teacher, sent, "correction", own["seq"])
         self.db.execute("INSERT INTO outcomes(question, answer) VALUES (?, ?)", (row["id"], kept["seq"]))
         self.set_meta(f"undo {teacher}", None)
-        return Posted(201, _told(kept))
+        return Posted(201, _receipt(kept))
 
     def undo(self, teacher: str) -> sqlite3.Row:
         """The question of a teacher's last answer, to be answered again; the answer stands until then."""
@@ -497,7 +497,7 @@ class Storage:
         return [dict(row) for row in rows]
 
 
-def _told(answer: sqlite3.Row) -> dict[str, Any]:
+def _receipt(answer: sqlite3.Row) -> dict[str, Any]:
     """What a teacher is shown of their own answer."""
     return {
         "answer": answer["seq"],

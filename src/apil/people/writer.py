@@ -64,7 +64,7 @@ class Writer:
                     results.append(error)
                 db.execute("RELEASE job")
             db.execute("COMMIT")
-        except Exception as error:  # nothing of it is on disk, and nobody is told otherwise
+        except Exception as error:  # nothing of it is on disk, and nobody has had an acknowledgement
             if db.in_transaction:
                 db.execute("ROLLBACK")
             self._storage.forget_cache()

@@ -68,8 +68,8 @@ def _check_form(policy: Any) -> None:
     ):
         found = hasattr(policy, attribute)
         _require(found, f"its factory returned {type(policy).__name__}, which has no '{attribute}' ({what})")
-    told = policy.executes_answer
-    _require(isinstance(told, bool), f"executes_answer is {told!r}; expected True or False")
+    value = policy.executes_answer
+    _require(isinstance(value, bool), f"executes_answer is {value!r}; expected True or False")
     for kind in ("parameters", "memory"):
         for key, value in getattr(policy, kind).items():
             shaped = isinstance(value, Tensor) and value.shape[:1] == (_RUNS,)

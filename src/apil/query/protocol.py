@@ -66,7 +66,7 @@ class Listener(Protocol):
     """A session that also hears what came of a question, for policies that hand control back by the answer."""
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
-        """Told at the end of every step; `answer` means something where `answered` [runs, episodes] bool."""
+        """Called at the end of every step; `answer` means something where `answered` [runs, episodes] bool."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""What is to be seen from a viewpoint, as word ids by direction; rooms; word vectors."""
+"""What can be seen from a viewpoint, as word ids by direction; rooms; word vectors."""
 
 from __future__ import annotations
 

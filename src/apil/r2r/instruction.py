@@ -170,9 +170,9 @@ class InstructionModel:
         policy = functional.cross_entropy(likelihood[answered], action[answered], reduction="sum") / count
         if self.sizes.distance_weight:
             # A teacher that leaves a distance out gives NaN.
-            told = answered[~distance[answered].isnan()]
-            guess = affine(weights, "distance", state[told])[:, 0]
-            truth = (distance[told] / 10.0).clamp_max(_FAR)
+            measured = answered[~distance[answered].isnan()]
+            guess = affine(weights, "distance", state[measured])[:, 0]
+            truth = (distance[measured] / 10.0).clamp_max(_FAR)
             policy = policy + self.sizes.distance_weight * (guess - truth).square().sum() / max(1, distances)
         acted_on = state.detach() if lessons.state is None else lessons.state[0][live]
         who = mlp(self.identity, acted_on.unsqueeze(0))[0, :, : self.teachers]

@@ -28,7 +28,7 @@ def shown(task: R2R, state: Walk, run: int, episode: int, cells: tuple[str, ...]
 
 
 def _views(task: R2R, state: Walk, run: int, episode: int) -> tuple[tuple[str, str], ...]:
-    """For each exit its number, where it lies as seen by the agent, and what is to be seen there."""
+    """For each exit its number, where it lies as seen by the agent, and what can be seen there."""
     world, at = task.world, int(state.at[run, episode])
     heading = float(state.heading[run, episode])
     room = world.room_names[int(world.room[at])]
@@ -43,7 +43,7 @@ def _views(task: R2R, state: Walk, run: int, episode: int) -> tuple[tuple[str, s
 
 
 def _seen(task: R2R, at: int, heading: float) -> str:
-    """The words of what is to be seen from a viewpoint in a direction."""
+    """The words of what can be seen from a viewpoint in a direction."""
     world, direction = task.world, round(heading / (math.pi / 4)) % 8
     tables = {"captions": world.captions, "objects": world.objects}
     ids = [int(word) for name, table in tables.items() if name in world.features for word in table[at, direction]]

@@ -20,7 +20,7 @@ LEAST_IN_SIGHTS = 20
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 STOP_WORDS = frozenset(texts("text.toml", "apil.r2r")["stop_words"].split())
-"""Words that say nothing of what is to be seen in a direction."""
+"""Words that say nothing of what can be seen in a direction."""
 
 
 def tokenize(text: str) -> list[str]:

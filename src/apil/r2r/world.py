@@ -1,4 +1,4 @@
-"""A compiled world: the graphs, the episodes and what is to be seen, as tensors."""
+"""A compiled world: the graphs, the episodes and what can be seen, as tensors."""
 
 from __future__ import annotations
 

@@ -133,9 +133,9 @@ class AnswerBook:
 def _tail(identity: int | None, action: int | tuple[float, ...] | None, distance: float | None, query: str) -> str:
     """The rest of a row, except its checksum; the same few come again and again on a board."""
     # JSON has no infinity, and NaN is a distance that was not reported.
-    told = "1e999" if distance == math.inf else "null" if distance is None or math.isnan(distance) else repr(distance)
+    number = "1e999" if distance == math.inf else "null" if distance is None or math.isnan(distance) else repr(distance)
     taken = list(action) if isinstance(action, tuple) else _null(action)
-    return f'{_null(identity)}, "action": {taken}, "distance": {told}, "query": "{query}"'
+    return f'{_null(identity)}, "action": {taken}, "distance": {number}, "query": "{query}"'
 
 
 def _null(value: int | None) -> int | str:
@@ -158,8 +158,8 @@ def _rows(path: Path, content: bytes) -> Iterator[Any]:
         try:
             row = json.loads(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
-            told = f"{path} has a row that cannot be read ({type(error).__name__}): {_REMEDY}"
-            raise DamagedAnswersError(told) from error
+            reason = f"{path} has a row that cannot be read ({type(error).__name__}): {_REMEDY}"
+            raise DamagedAnswersError(reason) from error
         if isinstance(row, dict) and "crc32" in row:  # rows of older versions have none
             start = line[: line.rfind(b', "crc32": ')]
             if _sealed([start]) != line + b"\n":

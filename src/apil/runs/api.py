@@ -23,7 +23,8 @@ from apil.runs.describe import describe_agent
 from apil.runs.earlier import Earlier, noted_prefix
 from apil.runs.folder import load_config, load_run
 from apil.runs.resolve import resolve
-from apil.runs.train import Progress, resume_run, start_run
+from apil.runs.train import Look, Progress, resume_run, start_run
+from apil.runs.watched import watched
 from apil.settings import RunSettings
 from apil.settings.keywords import RunKeywords
 from apil.tasks.protocol import Task
@@ -74,6 +75,7 @@ def train(
     as_printed: bool = False,
     answers_from: str | Path | None = None,
     device: str = "cpu",
+    tensorboard: bool = False,
     progress: bool = True,
     **settings: Unpack[RunKeywords],
 ) -> Trained:
@@ -86,6 +88,8 @@ def train(
     learns as the paper prints it: each answer once, its sizes and its rate. `answers_from` is the folder of an earlier
     run, whose answers are learned from too; they do not count as answers of this one. `device` is where models and
     query policies are computed: cpu, cuda (or cuda:1 and so on) or mps; the agent that is returned is on the CPU.
+    `progress` shows the run as `apil train` does: a live panel in a terminal, a bar in a notebook, else plain lines.
+    `tensorboard` writes the metrics for TensorBoard too, into the folder tensorboard of the run.
 
     Examples:
         >>> trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
@@ -101,27 +105,37 @@ def train(
     thresholds = load_calibration(None if calibration is None else Path(calibration))
     found = resolve(task, names, query, settings, thresholds, as_printed=as_printed)
     parts = Parts(found.task, own, make_optimizer, device_of(device))
+    if tensorboard and folder is None:
+        raise ApilError("tensorboard writes into the folder of the run: give a folder too.")
+    earlier = None if answers_from is None else Path(answers_from)
     total = found.settings.query.answer_budget or found.settings.iterations
-    with counted(
-        f"{found.settings.task.name}, {query}", total, progress, of_answers=bool(found.settings.query.answer_budget)
-    ) as tell:
-        earlier = None if answers_from is None else Path(answers_from)
-        return _trained(found.settings, parts, None if folder is None else Path(folder), earlier, tell)
-
-
-def _trained(
-    settings: RunSettings, parts: Parts, folder: Path | None, answers_from: Path | None, tell: Progress
-) -> Trained:
+    of_answers = bool(found.settings.query.answer_budget)
     if folder is None:
-        earlier = None if answers_from is None else Earlier.of(answers_from, settings, parts)
-        trainer = Trainer([settings], parts=parts)
-        if earlier is not None:
-            trainer.take_over(0, earlier.batches())
-            trainer.observe_stored()
-        trainer.train(tell)
-        return Trained(settings, trainer.trained_agents(), trainer.rows[0])
+        with counted(f"{found.settings.task.name}, {query}", total, progress, of_answers=of_answers) as tell:
+            return _trained_in_memory(found.settings, parts, earlier, tell)
+    what = f"{found.settings.task.name}, {found.settings.teachers.name}, {query}"
+    with watched(Path(folder), what, total, of_answers=of_answers, tensorboard=tensorboard, shown=progress) as (
+        tell,
+        look,
+    ):
+        return _trained_in_folder(found.settings, parts, Path(folder), earlier, tell, look)
+
+
+def _trained_in_memory(settings: RunSettings, parts: Parts, answers_from: Path | None, tell: Progress) -> Trained:
+    earlier = None if answers_from is None else Earlier.of(answers_from, settings, parts)
+    trainer = Trainer([settings], parts=parts)
+    if earlier is not None:
+        trainer.take_over(0, earlier.batches())
+        trainer.observe_stored()
+    trainer.train(tell)
+    return Trained(settings, trainer.trained_agents(), trainer.rows[0])
+
+
+def _trained_in_folder(
+    settings: RunSettings, parts: Parts, folder: Path, answers_from: Path | None, tell: Progress, look: Look
+) -> Trained:
     if not (folder / "config.json").exists():
-        start_run(settings, folder, progress=tell, parts=parts, answers_from=answers_from)
+        start_run(settings, folder, progress=tell, parts=parts, answers_from=answers_from, look=look)
     else:
         before, now = load_config(folder).flat(), settings.flat()
         changed = [name for name in now if before[name] != now[name] and name not in ("iterations", "save_every")]
@@ -130,6 +144,7 @@ def _trained(
             raise ApilError(f"{folder} holds a run with other settings ({was}): use another folder.")
         if answers_from is not None and noted_prefix(folder) is None:
             raise ApilError(f"{folder} holds a run that began without earlier answers: use another folder.")
-        resume_run(folder, iterations=max(settings.iterations, before["iterations"]), progress=tell, parts=parts)
+        more = max(settings.iterations, before["iterations"])
+        resume_run(folder, iterations=more, progress=tell, parts=parts, look=look)
     config, agents = load_run(folder, replace(parts, device=HOST))
     return Trained(config, agents, read_rows(folder / "metrics.jsonl"), folder)

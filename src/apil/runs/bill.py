@@ -23,9 +23,9 @@ from apil.settings import RunSettings
 from apil.teachers.protocol import costs_of
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
-"""Of success alone, to which the cost is told."""
+"""Levels of success alone for which the bill has the cost."""
 HUNDRED = 100
-"""Answers whose worth is told, the last ones."""
+"""How many of the last answers the bill has the worth of."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Bill:
     total: float
     """Of all answers, switches between teachers included; their number where prices are not known."""
     curves: LearningCurves | None
-    """What looks at the run told; None if there were none."""
+    """What looks at the run showed; None if there were none."""
 
     @property
     def answers(self) -> dict[str, int]:

@@ -30,7 +30,7 @@ _EXTRAS = {
 class Finding:
     what: str
     good: bool
-    told: str
+    detail: str
     """The version or state, or what to do."""
     needed: bool = True
 
@@ -46,8 +46,8 @@ def examine(folder: Path) -> Iterator[Finding]:
         install = f"pip install -c constraints.txt -e '.[{extra}]'"
         yield _package(name, f"not installed; would enable: {enables} ({install})", needed=False)
     ffmpeg = shutil.which("ffmpeg")
-    told = "found" if ffmpeg else "not installed; would enable: apil replay --out FILE.mp4 (a .gif needs nothing)"
-    yield Finding("ffmpeg", ffmpeg is not None, told, needed=False)
+    detail = "found" if ffmpeg else "not installed; would enable: apil replay --out FILE.mp4 (a .gif needs nothing)"
+    yield Finding("ffmpeg", ffmpeg is not None, detail, needed=False)
 
 
 def _package(name: str, otherwise: str, needed: bool = True) -> Finding:

@@ -107,7 +107,7 @@ def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Any) ->
     from minari.data_collector import EpisodeBuffer
 
     answered, fired = played.answered[0, e, :steps], (played.answered | played.unanswered)[0, e, :steps]
-    taken, told = played.taken[0, e, :steps], played.action[0, e, :steps]
+    taken, answers = played.taken[0, e, :steps], played.action[0, e, :steps]
     follows = answered if taken.dim() == 1 else answered.unsqueeze(-1)
     success = bool(played.success[0, e])
     last = np.arange(steps) == steps - 1
@@ -123,7 +123,7 @@ def _buffer(task: Task[Any], played: Episodes, e: int, steps: int, seen: Any) ->
             "fired": fired.numpy(),
             "asked": answered.numpy(),
             "teacher": torch.where(answered, played.identity[0, e, :steps], -1).numpy(),
-            "answers": _as_taken(task, torch.where(follows, told, taken)),
+            "answers": _as_taken(task, torch.where(follows, answers, taken)),
             "distance": played.distance[0, e, :steps].double().numpy(),
             "final_distance": float(played.final_distance[0, e]),
         },

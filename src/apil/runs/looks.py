@@ -1,4 +1,4 @@
-"""What the looks at a run told: its learning curves over answers, from the rows of metrics alone."""
+"""What the looks at a run showed: its learning curves over answers, from the rows of metrics alone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class LearningCurves:
     losses: tuple[tuple[int, float], ...]
     """Answers, and the loss on those that are held out."""
     outlook: Outlook
-    """What the last look told."""
+    """What the last look showed."""
 
     @property
     def success(self) -> LearningCurve:

@@ -156,20 +156,23 @@ class TrainingLines:
         if view is None or view is self._seen:
             return None
         self._seen = view
-        return ", ".join([self._what, *(f"{fact.name} {fact.value}" for fact in facts(view, self._answers)[1:])])
+        shown = [fact for fact in facts(view, self._answers)[1:] if fact.name != "answers" or not self._of_answers]
+        return ", ".join([self._what, *(f"{fact.name} {fact.value}" for fact in shown)])
 
 
 @contextmanager
-def training(folder: Path, what: str, total: int, *, of_answers: bool) -> Iterator[TrainingPanel | TrainingLines]:
-    """Progress of a training into a folder, as where the output goes has it; `of_answers`: these are counted."""
+def training(
+    folder: Path, what: str, total: int, *, of_answers: bool, shown: bool = True
+) -> Iterator[TrainingPanel | TrainingLines]:
+    """Progress of a training into a folder: a panel in a terminal, else lines; `of_answers`: these are counted."""
     console = Console()
-    if is_live(console):
+    if shown and is_live(console):
         made = TrainingPanel(folder, what, total, of_answers, console)
         with made.live:
             yield made
             made.see_the_end()
         return
-    with progress_bars() as bars:
+    with progress_bars(shown) as bars:
         yield TrainingLines(folder, what, total, of_answers, bars)
 
 

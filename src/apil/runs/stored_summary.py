@@ -70,13 +70,13 @@ def step_edges(answers: StoredAnswers) -> NDArray[np.int64]:
 def _table(answers: StoredAnswers, chosen: dict[str, NDArray[np.bool_]], *, held_out: bool = False) -> Columns:
     columns: Columns = {name: {} for name in ("answers", "share", "executed", "held out", "mean distance")}
     for name, own in chosen.items():
-        told = answers.distance[own]
-        told = told[np.isfinite(told)]
+        distances = answers.distance[own]
+        distances = distances[np.isfinite(distances)]
         columns["answers"][name] = int(own.sum())
         columns["share"][name] = float(own.mean()) if len(own) else 0.0
         columns["executed"][name] = int(answers.executed[own].sum())
         columns["held out"][name] = int(answers.held_out[own].sum())
-        columns["mean distance"][name] = float(told.mean()) if len(told) else "-"
+        columns["mean distance"][name] = float(distances.mean()) if len(distances) else "-"
     if not held_out:
         del columns["held out"]
     return columns

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ class EventWriter:
             from tensorboard.summary.writer import event_file_writer  # noqa: F401
         except ImportError as error:
             raise ApilError(
-                "--tensorboard needs the package tensorboard: pip install 'apil[tensorboard]', or leave it out. "
+                "TensorBoard needs the package tensorboard: pip install 'apil[tensorboard]', or leave the option out. "
                 "The same figures are in metrics.jsonl."
             ) from error
         self._folder, self._rows = folder / FOLDER, RowFile(folder / "metrics.jsonl")
@@ -61,6 +63,16 @@ class EventWriter:
         if self._writer is not None:
             self._write_new()
             self._writer.close()
+
+
+@contextmanager
+def events(folder: Path, *, wanted: bool) -> Iterator[Callable[[], None]]:
+    """What writes for TensorBoard after an iteration: if it is `wanted`, or the run has such a folder already."""
+    if not wanted and not (folder / FOLDER).is_dir():
+        yield lambda: None
+        return
+    with closing(EventWriter(folder)) as writer:
+        yield writer
 
 
 def _event(row: Row) -> Any:

@@ -266,7 +266,7 @@ def _loop(
     log_every = records[0].config.log_every
     crew = records[0].parts.crew
     since, took = time.perf_counter(), 0.0
-    told = since
+    reported = since
     stops = crew.any(bool(stopped))
     while not trainer.done and not stops:
         rows = trainer.step()
@@ -291,8 +291,8 @@ def _loop(
             took = since - now
         if rows is not None and not complete:
             _add(records, rows)
-        if rows is not None or now - told > _TELL_SECONDS:
-            told = now
+        if rows is not None or now - reported > _TELL_SECONDS:
+            reported = now
             progress(trainer.progress)
 
 

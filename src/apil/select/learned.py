@@ -89,7 +89,7 @@ class SkilledSession:
     candidates: Tensor
     """[runs, C] long"""
     strangers: Tensor
-    """[runs] long: who is to be asked first, or `NOBODY`."""
+    """[runs] long: whom to ask first, or `NOBODY`."""
     normal: Tensor
     """[runs, T, episodes, C]"""
     last: Tensor = field(init=False)

@@ -1,7 +1,7 @@
 """How good each teacher is, state by state, from what is observable.
 
 An answer that was executed in s_t led to s_{t+1}. Its progress is d(s_t) - d(s_{t+1}), as a share of what is usual;
-where the second distance was not told it is estimated, from all distances that were told so far. Skill is the progress
+where nobody gave the second distance it is estimated, from all distances given so far. Skill is the progress
 to be expected of a teacher's answer in a state: about 1 for one who is right, below 0 for one who leads away. It is a
 Gaussian process for each teacher over a few slow features of the state, learned from all steps of all episodes: states
 that follow each other are in one region (docs/method/whom-to-ask.md).
@@ -31,8 +31,8 @@ SLOW = 4
 """Slow features of a state."""
 WIDEST = 512
 """Features up to which slow ones are looked for; of more, the first random projections."""
-_TOLD, _ESTIMATED, _UNKNOWN = 0, 1, 2
-"""What is known of the distance after an answer: it was told; it can be estimated; nothing."""
+_GIVEN, _ESTIMATED, _UNKNOWN = 0, 1, 2
+"""What is known of the distance after an answer: it was given; it can be estimated; nothing."""
 _OF_TEACHER = 0.3
 """Prior variance of skill between teachers ..."""
 _OF_STATE = (0.02, 0.3, 1.0, 3.0)
@@ -161,14 +161,14 @@ def _outcomes(episodes: Episodes, run: int) -> Iterator[dict[str, Any]]:
         done = bool((episodes.taken[at] == episodes.action[at]).all())
         reached = float(episodes.final_distance[run, episode] if last else episodes.distance[run, episode, t + 1])
         said = 0 <= distance < float("inf")
-        told = done and said and 0 <= reached < float("inf")
+        given = done and said and 0 <= reached < float("inf")
         yield {
             "before": episodes.features[at],
             "after": episodes.features[run, episode, min(t + 1, steps - 1)],
             "teacher": int(episodes.identity[at]),
-            "known": _TOLD if told else _ESTIMATED if done and said and not last else _UNKNOWN,
+            "known": _GIVEN if given else _ESTIMATED if done and said and not last else _UNKNOWN,
             "distance": distance if said else -1.0,
-            "reached": reached if told else -1.0,
+            "reached": reached if given else -1.0,
         }
 
 
@@ -230,7 +230,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Distances:
-    """What distances are in states where nobody told them: a Gaussian process over the features."""
+    """What distances are in states where nobody gave them: a Gaussian process over the features."""
 
     kernel: Kernel
     states: Tensor
@@ -294,8 +294,8 @@ class Fit:
         window, count = len(memory["known"]), int(memory["count"])
         rows = min(window, count)
         own = {name: memory[name][:rows] for name in ("before", "teacher", *_READ)}
-        told = own["distance"] >= 0
-        distances = Distances.of(own["before"][told], own["distance"][told]) if bool(told.any()) else None
+        given = own["distance"] >= 0
+        distances = Distances.of(own["before"][given], own["distance"][given]) if bool(given.any()) else None
         moved, doubt = _moved(own, distances)
         known = moved.isfinite()
         unit = float(moved[known].abs().median()) if bool(known.any()) else 1.0
@@ -367,7 +367,7 @@ def _moved(rows: Parameters, distances: Distances | None) -> tuple[Tensor, Tenso
     doubt, guessed = torch.zeros_like(reached), (known == _ESTIMATED) & (distances is not None)
     if distances is not None and bool(guessed.any()):
         reached[guessed], doubt[guessed] = distances(rows["after"][guessed])
-    return torch.where(guessed | (known == _TOLD), rows["distance"].double() - reached, torch.nan), doubt
+    return torch.where(guessed | (known == _GIVEN), rows["distance"].double() - reached, torch.nan), doubt
 
 
 def _of_teachers(

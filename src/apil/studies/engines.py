@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from apil.files import make_folder, refuse_link, write_text
 from apil.runs.train import stop_request
 from apil.runs.writer import Due
 from apil.studies.events import Event
+from apil.studies.pace import Pace
 from apil.studies.plan import Cell, stacks
 from apil.studies.stack import FAILED, Progress, StoppedError, run_stack, save_due, work_of
 from apil.studies.workers import worker_context, worker_pool
@@ -38,6 +40,8 @@ class Work:
     """Agents are measured with nobody to ask, and nothing else is."""
 
 
+_TALLY_SECONDS = 2.0
+"""Between two tallies, unless a stack begins or ends."""
 Tell = Callable[[Event], None]
 
 
@@ -65,6 +69,8 @@ class Tally:
     done: int
     running: int
     failed: int
+    left: float | None = field(default=None, compare=False)
+    """Seconds until all have ended, as far as can be estimated."""
 
 
 def attempt(work: Work, job: int, cells: Sequence[Cell], tell: Tell, stop: Callable[[], bool]) -> Event:
@@ -188,7 +194,8 @@ def run_cells(
         stop_request("Stopping after a checkpoint; once more to stop at once.") as stopped,
         engine(Work(runs, episodes, due, alone), max(1, min(workers, len(made))), stopped) as opened,
     ):
-        feed = _Feed(opened, deque(made), runs, progress, tally)
+        pace = Pace(max(1, min(workers, len(made))))
+        feed = _Feed(opened, deque(made), runs, progress, tally, pace)
         while feed.goes_on(bool(stopped)):
             opened.wait(feed.hear)
     if stopped:
@@ -215,6 +222,7 @@ class _Feed:
     runs: Path
     progress: Progress
     tally: Callable[[Tally], None]
+    pace: Pace
     jobs: dict[int, _Job] = field(default_factory=dict)
     """What the engine has now."""
     handed: int = 0
@@ -222,6 +230,8 @@ class _Feed:
     """Runs that are finished."""
     failed: dict[str, str] = field(default_factory=dict)
     """Folders of the runs that failed, with the reason of each."""
+    reported: float = 0.0
+    """When the tally was passed on last."""
 
     def goes_on(self, stopping: bool) -> bool:
         """Hands in what there is room for; whether there is something to wait for."""
@@ -236,7 +246,12 @@ class _Feed:
         if job is None:  # what a worker said before the end may arrive after it
             return
         job.running = event.kind in ("began", "did")
+        if job.running:
+            self.pace.began(event.job, job.cells)
+        else:
+            self.pace.ended(event.job, whole=event.kind == "ended")
         if event.kind == "did":
+            self.pace.did(event.job, event.units)
             self._count(job, event.units)
         elif event.kind == "ended":
             self.done += len(job.cells)
@@ -250,9 +265,11 @@ class _Feed:
             self._fail(job, event)
         if event.kind in ("ended", "stopped", "failed"):
             del self.jobs[event.job]
-        if event.kind != "did":
+        if event.kind != "did" or time.monotonic() > self.reported + _TALLY_SECONDS:
+            self.reported = time.monotonic()
             running = sum(len(job.cells) for job in self.jobs.values() if job.running)
-            self.tally(Tally(self.done, running, len(self.failed)))
+            waiting = [*self.waiting, *(own.cells for own in self.jobs.values() if not own.running)]
+            self.tally(Tally(self.done, running, len(self.failed), self.pace.left(waiting)))
 
     def _count(self, job: _Job, units: int) -> None:
         job.units += units

@@ -99,7 +99,7 @@ class _Link:
         files = order.files if self._storage is None else self._storage.read(folders)
         self._mirror = Mirror(root, folders, files)
         self._saved = self._stop = False
-        self._units, self._told = 0, 0.0
+        self._units, self._reported = 0, 0.0
         self._reply: Any = None
 
     def due(self, iterations: int, since: float, took: float) -> bool:
@@ -131,9 +131,9 @@ class _Link:
 
     def _report(self, changes: Sequence[Change] = ()) -> None:
         now = time.monotonic()
-        if not changes and now < self._told + _PAUSE:
+        if not changes and now < self._reported + _PAUSE:
             return
-        units, self._units, self._told = self._units, 0, now
+        units, self._units, self._reported = self._units, 0, now
         self._post(Event(self._order.job, "did", units), changes)
 
     def _post(self, event: Event, changes: Sequence[Change] = ()) -> None:

@@ -18,6 +18,7 @@ from apil.runs.calibration import load_calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings.record import described
 from apil.studies.bill import write_bill
+from apil.studies.board import Board
 from apil.studies.engines import Open, Tally, local, run_cells
 from apil.studies.equal import write_points, write_pooled
 from apil.studies.files import own_plan, read_study_file
@@ -57,6 +58,7 @@ class Reporter:
         words = f"{what}: {runs.done} runs done, {runs.running} running"
         failed = f", {runs.failed} failed" if runs.failed else ""
         self._bars.update(self._made[what], what=words + failed)
+        self._bars.expect(self._made[what], runs.left)
 
 
 def study(
@@ -264,6 +266,12 @@ def finish(
         reporter.line(text)
     what, total = f"study {name or cells[0].config.task.name}", max(1, work_of(now.todo))
     reporter.progress(what, 0, total)
+    board = Board(out, len(cells), len(now.finished))
+
+    def tally(runs: Tally) -> None:
+        reporter.tally(what, runs)
+        board.write(runs)
+
     run_cells(
         now.todo,
         runs,
@@ -272,7 +280,7 @@ def finish(
         lambda units: reporter.advance(what, units),
         alone=alone,
         engine=engine.open,
-        tally=lambda runs: reporter.tally(what, runs),
+        tally=tally,
     )
     reporter.progress(what, total, total)
     return list(wanted)

@@ -28,7 +28,7 @@ from apil.studies.plan import Cell, settings_of
 from apil.tasks.options import options_of
 
 Progress = Callable[[int], None]
-"""Told how many more units of work are done; a unit is an iteration of a run."""
+"""Called with how many more units of work are done; a unit is an iteration of a run."""
 Asks = Callable[[], bool]
 """Whether a stop is asked for."""
 
@@ -87,7 +87,7 @@ class Standing:
 
 
 def _sad_end(folder: Path) -> str:
-    """What is to be said of a run that did not end well."""
+    """The state of a run that did not end well, in brackets."""
     try:
         end = ending(folder)
     except ApilError:
@@ -257,7 +257,7 @@ def _trained(records: Sequence[Record], kind: StudyKind, due: Due, progress: Pro
         while True:
             enough: list[int] = []
             look = _Look(own_look, stop, enough)
-            trainer = train_on(rest, due, _told(progress, len(rest), before), enough, kept=1, look=look)
+            trainer = train_on(rest, due, _progress_of(progress, len(rest), before), enough, kept=1, look=look)
             if not trainer.done and stop():
                 raise StoppedError
             if trainer.done and len(rest) == len(records):
@@ -283,7 +283,7 @@ class _Look:
             self.enough.append(trainer.iteration)
 
 
-def _told(progress: Progress, runs: int, before: int | None) -> Callable[[int], None]:
+def _progress_of(progress: Progress, runs: int, before: int | None) -> Callable[[int], None]:
     """Reports the work of a stack; with `before` None what it starts with was reported already."""
     done = before
 

@@ -25,7 +25,7 @@ RUNGS = (1 / 9, 1 / 3, 1.0)
 REDUCTION = 3
 
 Report = Callable[[int, float], bool]
-"""Told a rung and the score there; returns whether to give the trial up."""
+"""Takes a rung and the score there; returns whether to give up the trial."""
 Values = Mapping[str, Any]
 """Settings by name, as a trial has them."""
 
@@ -43,7 +43,7 @@ class TuneOptions:
     episodes: Size = 200
     """Of evaluation, for each run at each rung."""
     measure: Literal["success_alone", "success_greedy"] = "success_alone"
-    """What is to be high, as a mean over all runs of a trial."""
+    """The figure to raise, as a mean over all runs of a trial."""
     search_seed: Annotated[int, Ge(0), Le(1_000_000), Says("give a whole number from 0 to 1,000,000")] = 0
     """Of the search itself."""
 

@@ -135,7 +135,7 @@ def require_teacher(teacher: Any) -> Teacher:
     return cast(Teacher, teacher)
 
 
-def told_end(session: Session, distance: Tensor) -> Tensor:
+def reported_end(session: Session, distance: Tensor) -> Tensor:
     """The final distances [runs, episodes] as the teachers tell them."""
     final = getattr(session, "final", None)
     return distance if final is None else final(distance)

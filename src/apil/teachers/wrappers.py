@@ -22,8 +22,8 @@ from apil.teachers.protocol import (
     costs_of,
     is_selectable,
     may_miss_distances,
+    reported_end,
     require_teacher,
-    told_end,
 )
 from apil.types import Answer, Observation, Reference
 
@@ -71,7 +71,7 @@ class LyingSession:
         return self.change(inner.answer_by(observation, reference, asked, t, whom), t)
 
     def final(self, distance: Tensor) -> Tensor:
-        return self.change_end(told_end(self.inner, distance))
+        return self.change_end(reported_end(self.inner, distance))
 
 
 @record
@@ -116,15 +116,15 @@ class NoisyDistance(SameMembers):
         factor = (1.0 + self.noise * draws.normal(horizon + 1, episodes)).clamp_min(0.0)
         gone = draws.uniform(horizon + 1, episodes) < self.missing
 
-        def told(distance: Tensor, t: int) -> Tensor:
+        def reported(distance: Tensor, t: int) -> Tensor:
             noisy = (distance * factor[:, t] + self.bias).clamp_min(0.0)
             if self.quantum > 0:
                 noisy = (noisy / self.quantum).round() * self.quantum
             # An infinite distance times 0 is still no way to the goal.
             return torch.where(gone[:, t], torch.nan, torch.where(distance.isinf(), distance, noisy))
 
-        change = lambda said, t: replace(said, distance=told(said.distance, t))  # noqa: E731
-        return LyingSession(inner, change, lambda distance: told(distance, -1), self.missing > 0)
+        change = lambda said, t: replace(said, distance=reported(said.distance, t))  # noqa: E731
+        return LyingSession(inner, change, lambda distance: reported(distance, -1), self.missing > 0)
 
 
 @record

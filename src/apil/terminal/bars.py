@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.progress import Progress, Task, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 _FIRST, _LEAST, _MOST, _SHARE = 2.0, 5.0, 600.0, 0.25
 """Seconds before the first plain line; between two lines at least and at most; in between, this share of the time so
@@ -68,6 +69,12 @@ class Bars:
         self._progress.update(task, completed=done, total=total, description=what)
         self._changed()
 
+    def expect(self, task: TaskID, left: float | None) -> None:
+        """Seconds that it still takes, where the caller knows better than its speed so far; None where it does not."""
+        end = None if left is None else self._progress.get_time() + left
+        self._progress.update(task, expected_end=end)
+        self._changed()
+
     def advance(self, task: TaskID, units: float) -> None:
         """So much more of it is done."""
         self._progress.advance(task, units)
@@ -87,6 +94,20 @@ class Bars:
                 self._view.show(self._progress.tasks, last=False)
 
 
+class _Left(TimeRemainingColumn):
+    """The time left as the caller expects it, else by the speed so far."""
+
+    def render(self, task: Task) -> Text:
+        left = None if task.finished else left_of(task)
+        return super().render(task) if left is None else Text(clock(left), style="progress.remaining")
+
+
+def left_of(task: Task) -> float | None:
+    """Seconds left: as expected by the caller, else by the speed so far; None where nothing is known."""
+    end = task.fields.get("expected_end")
+    return task.time_remaining if end is None else max(0.0, float(end) - task.get_time())
+
+
 def is_live(console: Console) -> bool:
     """Whether what was drawn can be drawn over: in a terminal that is not a dumb one."""
     return console.is_terminal and not console.is_dumb_terminal and not console.is_jupyter
@@ -101,7 +122,7 @@ def new_bars(shown: bool) -> Bars:
         return Bars(Progress(disable=True), Cell())
     if is_live(console):
         text, bar, share, _ = Progress.get_default_columns()
-        left = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        left = (TimeElapsedColumn(), TextColumn("left"), _Left())
         return Bars(Progress(text, bar, share, *left, console=console), None)
     return Bars(Progress(disable=True), Lines())
 
@@ -181,7 +202,7 @@ def standing(task: Task) -> str:
     elapsed = task.finished_time if task.finished else task.elapsed
     if elapsed is None or elapsed < 1:
         return line
-    left = None if task.finished else task.time_remaining
+    left = None if task.finished else left_of(task)
     return f"{line}, {clock(elapsed)}" + (f", about {clock(left)} left" if left else "")
 
 

@@ -130,7 +130,7 @@ class BudgetTask:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is to be compared."""
+    """What to compare."""
 
     folder: Path
     shared: Shared

@@ -48,21 +48,21 @@ def budget(
     folder = Path(out)
     command = command or f"apil study budget --out {folder}"
     with progress_bars(progress) as bars, claimed(folder, "budget", command, plugins):
-        told = Reporter(bars)
+        reporter = Reporter(bars)
         if not options.so_far or any((folder / "runs" / run.cell.folder).is_dir() for run in runs):
-            _write_records(benchmark, _finished(runs, folder, benchmark.shared.episodes, options, told), folder)
-        told.line("Writing tables, figures and the report")
+            _write_records(benchmark, _finished(runs, folder, benchmark.shared.episodes, options, reporter), folder)
+        reporter.line("Writing tables, figures and the report")
         compared = Comparison(Runs(read_runs(folder)))
         write_report(folder, compared, read_json(folder / ABOUT))
     return compared
 
 
 def _finished(
-    runs: Sequence[Planned], folder: Path, episodes: int, options: BudgetOptions, told: Reporter
+    runs: Sequence[Planned], folder: Path, episodes: int, options: BudgetOptions, reporter: Reporter
 ) -> list[Planned]:
     """Trains what is not finished; returns what is."""
     cells: list[Cell] = [run.cell for run in runs]
-    done = {cell.folder for cell in finish(cells, folder, episodes, options, told, name="budget", alone=True)}
+    done = {cell.folder for cell in finish(cells, folder, episodes, options, reporter, name="budget", alone=True)}
     return [run for run in runs if run.cell.folder in done]
 
 

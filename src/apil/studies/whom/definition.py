@@ -102,7 +102,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Comparing:
-    """What is to be compared."""
+    """What to compare."""
 
     shared: Shared
     tasks: Mapping[str, WhomTask]

@@ -34,13 +34,13 @@ def whom(options: WhomOptions, *, out: str | Path = "results/whom", command: str
         progress_bars(progress) as bars,
         claimed(folder, "whom", command or f"apil study whom --out {folder}", plugins),
     ):
-        told = Reporter(bars)
+        reporter = Reporter(bars)
         if not options.so_far or any((folder / "runs" / run.cell.folder).is_dir() for run in comparing.runs):
             cells: list[Cell] = [run.cell for run in comparing.runs]
-            done = finish(cells, folder, comparing.shared.episodes, options, told, name="whom", alone=True)
+            done = finish(cells, folder, comparing.shared.episodes, options, reporter, name="whom", alone=True)
             finished = {cell.folder for cell in done}
             _write_records(comparing, [run for run in comparing.runs if run.cell.folder in finished], folder)
-        told.line("Writing tables, figures and the report")
+        reporter.line("Writing tables, figures and the report")
         about = read_json(folder / ABOUT)
         compared = Whom(read_points(folder), about)
         write_report(folder, compared, about)

@@ -132,10 +132,10 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not isinstance(self.info, dict):
             raise self._wrong("info is", self.info, "a dict")
         try:
-            told = self._distance(self)
+            reported = self._distance(self)
         except Exception as error:
             raise self._raised("the function given as distance", error) from error
-        record[DISTANCE] = told if type(told) is float and told >= 0.0 else self._checked_distance(told)
+        record[DISTANCE] = reported if type(reported) is float and reported >= 0.0 else self._checked_distance(reported)
         if self.over:
             record[DONE] = 1.0
         if self._masked:
@@ -173,14 +173,14 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _place(self) -> str:
         return f"step {self.steps} of the episode that reset(seed={self._seed}) begins"
 
-    def _checked_distance(self, told: Any) -> float:
+    def _checked_distance(self, reported: Any) -> float:
         try:
-            distance = float(told)
+            distance = float(reported)
         except (TypeError, ValueError):
             distance = math.nan
         if not distance >= 0:
             raise ApilError(
-                f"The distance of the environment '{self._name}' is {told!r:.80} at step {self.steps}: expected a "
+                f"The distance of the environment '{self._name}' is {reported!r:.80} at step {self.steps}: expected a "
                 "number from 0 up, 0 at the goal; correct the function given as distance."
             )
         return distance
@@ -207,8 +207,8 @@ def success(env: Episode) -> float:
     """0 once the episode has succeeded, else 1: info['is_success'] or info['success'] is true, or it terminated with a
     positive reward. Nothing on the way counts as progress: every step of a failed episode is labelled *query*.
     """
-    told = env.info.get("is_success", env.info.get("success"))
-    reached = env.terminated and env.reward > 0 if told is None else bool(told)
+    reported = env.info.get("is_success", env.info.get("success"))
+    reached = env.terminated and env.reward > 0 if reported is None else bool(reported)
     return 0.0 if reached else 1.0
 
 

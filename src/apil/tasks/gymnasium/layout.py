@@ -126,9 +126,9 @@ class Layout:
             raise self._unlike(f"shape {', '.join(map(str, shapes))}")
         return False
 
-    def _unlike(self, told: str) -> ApilError:
+    def _unlike(self, shown: str) -> ApilError:
         return ApilError(
-            f"The observation ({told}) is none of '{self._owner}': give an element of {self.space}, or a batch of n."
+            f"The observation ({shown}) is none of '{self._owner}': give an element of {self.space}, or a batch of n."
         )
 
     def structured(self, features: Tensor) -> Structured:
