@@ -108,7 +108,7 @@ def test_weights_of_another_run_are_refused(copy: Path, change: dict[str, object
         ("{", "Cannot read"),
         ("[1, 2]", "is not a run's config"),
         ("{}", "use another folder"),
-        ('{"schema": 4, "mood": "new"}', "newer apil .schema 4.: upgrade"),
+        ('{"schema": 5, "mood": "new"}', "newer apil .schema 5.: upgrade"),
         ('{"schema": 2, "task": {"name": "grid", "hue": 3}}', "Not a run's config: unknown setting 'hue'"),
         ('{"schema": 1}', "Not a run's config"),
         ('{"schema": 1, "task": "grid", "teacher": "detm", "query": "bc", "hue": 3}', "Unknown setting 'hue'"),

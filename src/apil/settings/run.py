@@ -32,8 +32,8 @@ from apil.settings.record import (
     shown,
 )
 
-SCHEMA = 3
-"""Of run folders; raised when an older apil could not read a newer one."""
+SCHEMA = 4
+"""Of run folders; raised with the first new setting after a release, which an older apil could not read."""
 
 _Votes = Annotated[int, Ge(1), Le(10_000), Says("give a whole number from 1 to 10,000")]
 Expectation = Literal["monte-carlo", "exact"]
