@@ -22,9 +22,13 @@ HOLD, HORIZON = 8, 32
 class Held(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Holds each action for several steps: a decision every 8 steps is enough to drive up a hill."""
 
+    def __init__(self, env: gymnasium.Env[Any, Any], hold: int) -> None:
+        super().__init__(env)
+        self.hold = hold
+
     def step(self, action: Any) -> Any:
-        """Up to 8 steps; ends with the first that ends the episode."""
-        for _ in range(HOLD):
+        """Up to `hold` steps; ends with the first that ends the episode."""
+        for _ in range(self.hold):
             outcome = self.env.step(action)
             if outcome[2] or outcome[3]:
                 break
@@ -43,15 +47,17 @@ def distance(episode: Any) -> float:
     return 0.0 if episode.terminated else max(0.01, lacks)
 
 
-def make_env() -> gymnasium.Env[Any, Any]:
+def make_env(hold: int = HOLD) -> gymnasium.Env[Any, Any]:
     """The car, whose actions are held."""
-    return Held(gymnasium.make("MountainCarContinuous-v0"))
+    return Held(gymnasium.make("MountainCarContinuous-v0"), hold)
 
 
-def task() -> Any:
+def task(hold: int = HOLD) -> Any:
     """A car too weak for the hill has to swing up; failure is possible."""
     # Two bare numbers are learned from slowly, and the dropout on the policy's input hides them.
-    return from_gymnasium(make_env, distance=distance, horizon=HORIZON, name="mountain-car", encoder="learned")
+    return from_gymnasium(
+        lambda: make_env(hold), distance=distance, horizon=HORIZON, name="mountain-car", encoder="learned"
+    )
 
 
 def controller(force: float) -> Any:

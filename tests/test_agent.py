@@ -96,6 +96,7 @@ RULES: list[tuple[str, dict[str, Any]]] = [
     ("errpred", {"threshold": 0.3}),
     ("behvun", {"budget": 0.3}),
     ("rnd", {"threshold": 0.01}),
+    ("slip", {"budget": 0.2}),
     ("every", {"query_options": {"k": 3}}),
     ("lazydagger", {"query_options": {"warm": 2}}),
     ("thriftydagger", {"query_options": {"warm": 2}}),

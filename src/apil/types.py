@@ -195,6 +195,8 @@ class Belief:
     """[runs, episodes, N2, A or n]: the mean policy (or mean scaled action) of each of the N2 models, if known."""
     live: Tensor | None = None
     """[runs, episodes] bool: the episode is still going on; None where all are. The walk fills it in."""
+    features: Tensor | None = None
+    """[runs, episodes, F]: what was observed. The walk fills it in for query policies that have a use for it."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ def _assert_same_on_another_device(settings: list[RunSettings], parts: Parts = N
         ("maze", "apil", {**_STORE, "encode": 8, "standardise": True}),
         ("maze", "intrun", {**_STORE, "budget": 0.3, "optimizer": "muon", "answer_budget": 10}),
         ("maze", "thriftydagger", _STORE),
+        ("maze", "slip", {**_STORE, "budget": 0.3, "window": 4}),
         ("maze", "rnd", {**_STORE, "asking": "review", "budget": 0.3}),
     ],
 )

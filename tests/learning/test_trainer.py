@@ -23,6 +23,7 @@ _THRESHOLDS |= {
     "entropy": 0.5,
     "variance": 0.001,
     "rnd": 0.01,
+    "slip": 0.02,
     "random-review": 0.3,
 }
 _SAMPLES = (0, 1, 5, 20)

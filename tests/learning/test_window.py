@@ -61,7 +61,7 @@ def test_what_the_agent_thinks_of_them_follows_its_weights() -> None:
     assert torch.equal(before.taken, after.taken)
 
 
-@pytest.mark.parametrize("query", ["apil", "errpred", "rnd", "thriftydagger"])
+@pytest.mark.parametrize("query", ["apil", "slip", "errpred", "rnd", "thriftydagger"])
 def test_a_run_is_the_same_alone_in_a_stack_and_resumed(query: str) -> None:
     config = _config(query, seed=3)
     alone = Trainer([config])

@@ -193,7 +193,7 @@ def test_questions_of_a_teacher_that_keeps_control_count() -> None:
     assert not bool(asks.any()), "it is far over its budget"
 
 
-@pytest.mark.parametrize("query", ["apil", "entropy", "thriftydagger", "safedagger", "rnd"])
+@pytest.mark.parametrize("query", ["apil", "slip", "entropy", "thriftydagger", "safedagger", "rnd"])
 def test_a_trained_agent_keeps_its_budget_when_it_is_measured(query: str) -> None:
     """Averaged weights have scores of another level than those that were trained with."""
     config = RunSettings.of("maze", "twodifdetm", query, iterations=15, batch=4, budget=0.1, average=0.99)
@@ -204,7 +204,9 @@ def test_a_trained_agent_keeps_its_budget_when_it_is_measured(query: str) -> Non
     found = evaluate(trainer.trained_agents(), 100)[0]
     assert found["query_rate"] == pytest.approx(0.1, rel=0.2)
     if query != "thriftydagger":  # its teacher keeps control, and is asked for longer than the gate foresees
-        assert found["query_rate_with_help"] == pytest.approx(0.1, rel=0.2)
+        # The scores of slip fall in the course of an episode, so that it falls behind.
+        least = 0.05 if query == "slip" else 0.08
+        assert least <= found["query_rate_with_help"] <= 0.12
     assert all(torch.equal(value, before[name]) for name, value in memory.items())
 
 

@@ -20,7 +20,7 @@ from apil.settings import RunSettings
 from apil.types import Belief, Uncertainty
 
 _STATE, _ACTIONS, _HORIZON = 4, 3, 5
-_LEARNERS = ("apil", "errpred", "rnd", "safedagger", "lazydagger", "ensembledagger", "thriftydagger")
+_LEARNERS = ("apil", "slip", "errpred", "rnd", "safedagger", "lazydagger", "ensembledagger", "thriftydagger")
 
 
 def _policy(name: str, thresholds: list[float]) -> QueryPolicy:

@@ -157,7 +157,8 @@ class Agent:
             fired = None
             if self._query is not None:
                 luck = self._streams.draws("acting/query", number).uniform(count)
-                fired = self._query.begin(count, training=False).ask(belief, luck)
+                known = replace(belief, features=seen.features)
+                fired = self._query.begin(count, training=False).ask(known, luck)
             return self._decision(belief, self._choose(belief, arrival), fired, alone)
 
     def episode(self, *, sample: bool = False, seed: int | None = None) -> Episode:
@@ -274,7 +275,8 @@ class Episode:
                 self._session.hear(self._belief, self._answer, self._answer.given)
             shared = self._votes is agent._votes
             belief = _in_chunks(self._votes, seen, t, horizon) if shared else self._votes.belief(seen, t, horizon)
-            fired = None if self._policy is None else self._session.ask(belief, self._luck[:, t])
+            known = replace(belief, features=seen.features)
+            fired = None if self._policy is None else self._session.ask(known, self._luck[:, t])
             own = agent._choose(belief, self._arrival[:, t] if self._sample else None)
             self._step += 1
             self._belief, self._answer = belief, _no_answer(own)

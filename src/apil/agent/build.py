@@ -198,6 +198,7 @@ def _query(spec: AgentSpec, model: Model, senses: Senses) -> QueryPolicy | None:
         gap=query.gap,
         box=box,
         budgets=None if query.budget is None else torch.tensor([query.budget]),
+        features=spec.features,
     )
     try:
         policy: QueryPolicy = factory(setup, **query.options)

@@ -282,6 +282,7 @@ def _query(task: Task[Any], model: Model, configs: Sequence[RunSettings]) -> Que
         epsilon=first.epsilon,
         gap=first.gap,
         budgets=None if first.budget is None else torch.tensor(budgets),
+        features=task.state_size,
     )
     policy: QueryPolicy = QUERY_POLICIES.load(first.name)(setup, **first.options)
     return policy

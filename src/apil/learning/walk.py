@@ -215,10 +215,13 @@ class _Mind(_Decides):
             opened = [(g, g.part.begin(episodes, training)) for g in agents.queries]
         self._sessions = Groups(Group(g.runs, g.streams, session, g.name) for g, session in opened)
         self._lucks = [self._place.bring(luck[group.runs]).unbind(1) for group in self._sessions]
+        self._looks = any(getattr(g.part, "reads_features", False) for g in agents.queries)
         self._listeners = [(g.runs, g.part) for g in self._sessions if listens(g.part)]
         self._arrival, self._greedy, self._box = arrival.unbind(1), greedy, agents.task.box
 
     def ask(self, seen: Observation, belief: Belief, t: int) -> Tensor:
+        if self._looks:
+            belief = replace(belief, features=seen.features)
         with self._place:
             found = [
                 self._place.back(_decisions(group, self._place.bring(take(belief, group.runs)), own[t]))

@@ -37,6 +37,7 @@ _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("modlun", "rules", "asks where the model is uncertain (mutual information above a threshold: BALD)", _GATED),
     ("errpred", "errpred", "asks where it predicts a large error against the teacher", _SHARE),
     ("apil", "progress", "asks where it predicts no progress towards the goal (the paper's)", _APIL),
+    ("slip", "slip", "asks where it predicts its first mistake, in states unlike those asked about", _SHARE),
     ("never", "rules", "baseline: never asks, never learns", {}),
     ("random", "rules", "baseline: asks with a fixed probability", _SHARE),
     ("random-review", "rules", "baseline: asks about states drawn at random from finished episodes", _SHARE | _REVIEW),

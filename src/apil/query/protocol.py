@@ -37,6 +37,8 @@ class QuerySetup:
     """The bounds of continuous actions; None where actions are discrete."""
     budgets: Tensor | None = None
     """[runs] float: the share of steps that a run may ask on, instead of its threshold; None for no budget."""
+    features: int = 0
+    """F, the length of `Belief.features`; 0 where beliefs have none."""
 
 
 @dataclass(frozen=True)
