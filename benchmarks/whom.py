@@ -4,8 +4,11 @@
     python benchmarks/whom.py --only time
 
 - time: processor time of a decision of `learned`, opening a batch of episodes included, with 10 to 10,000 teachers.
-- equal: success alone on MAZE after the same answers, with five equal teachers, by `environment` and by `learned`.
-- turned: three equal teachers, one of whom turns adversarial half-way, beside runs in which he leaves at that moment.
+- equal: success alone on MAZE after the same answers, with five equal teachers, by `environment` and by `learned`, both
+  acting as answered, and by `learned` acting by skill.
+- turned: three equal teachers, one of whom turns adversarial half-way, beside runs in which he leaves at that moment;
+  in how many runs that was noticed, how many answers he gave, and who else was taken for one who has turned.
+- alarms: how often a teacher who stays as he is gives an alarm, on made-up progress, tested at every answer.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from apil.runs.calibration import load_calibration
 from apil.runs.resolve import resolve
 from apil.select.learned import learned
 from apil.select.protocol import SelectSetup
+from apil.select.skill import turning_point
 from apil.studies.statistics import interval
 from apil.teachers import Drift, Member, Team
 from apil.teachers.policies import Question, Reply
@@ -101,35 +105,81 @@ def success(teacher: str, seeds: range, answers: int, **settings: Any) -> tuple[
     return [own["success_alone"] for own in found], trainer
 
 
+def alarms(steady: int = 500, answers: int = 130) -> dict[str, float]:
+    """The share of teachers who give an alarm, by what their progress is like."""
+    draws = Streams([0]).draws("steady", 0)
+    luck, normal = draws.uniform(steady, answers)[0], draws.normal(steady, answers)[0]
+    kinds = {
+        "right, measured badly": 0.9 + 0.6 * normal,
+        "right seven times in ten": torch.where(luck < 0.7, 1.0, -1.0) + 0.5 * normal,
+        "right but for one in twelve": torch.where(luck < 1 / 12, -1.2, 1.0) + 0.3 * normal,
+    }
+    found = {}
+    for name, progress in kinds.items():
+        rows = progress.clamp(-1.5, 1.5)
+        found[name] = (
+            sum(any(turning_point(row[:n]) is not None for n in range(12, answers + 1)) for row in rows) / steady
+        )
+    return found
+
+
+def noticed(trainer: Trainer, who: int) -> dict[str, Any]:
+    """In how many runs a teacher was found to have turned, how many answers he gave in all, and in how many runs
+    somebody else was."""
+    memory = trainer.agents.selectors[0].part.memory
+    turns = memory["turns"] > 0
+    others = turns.clone()
+    others[:, who] = False
+    return {
+        "noticed": int(turns[:, who].sum()),
+        "answers_of_his": memory["answers"][:, who].tolist(),
+        "others_taken_for_bad": int(others.any(1).sum()),
+        "seeds": len(turns),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("time", "equal", "turned"))
+    parser.add_argument("--only", choices=("time", "equal", "turned", "alarms"))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="the first seed; 900 and up are for choosing")
     wanted = parser.parse_args()
     torch.set_num_threads(1)
-    seeds, ours = range(wanted.seeds), {"select": "learned", "acting": "by-skill"}
+    seeds, ours = range(wanted.first, wanted.first + wanted.seeds), {"select": "learned", "acting": "by-skill"}
     for name, made in (("turning", turning), ("leaving", leaving), ("equals", equals)):
         apil.register_teacher(name, made)
     found: dict[str, Any] = json.loads(OUT.read_text()) if OUT.exists() else {}
     if wanted.only in (None, "time"):
         found["seconds"] = {str(teachers): seconds(teachers) for teachers in (10, 100, 1_000, 10_000)}
     if wanted.only in (None, "equal"):
-        plain, chosen = success("equals", seeds, 300)[0], success("equals", seeds, 300, **ours)[0]
-        gap = [a - b for a, b in zip(chosen, plain, strict=True)]
-        found["equal"] = {"environment": interval(plain), "learned": interval(chosen), "difference": interval(gap)}
+        plain = success("equals", seeds, 300)[0]
+        chosen, trainer = success("equals", seeds, 300, select="learned")
+        acting = success("equals", seeds, 300, **ours)[0]
+        gaps = [[a - b for a, b in zip(own, plain, strict=True)] for own in (chosen, acting)]
+        found["equal"] = {
+            "environment": interval(plain),
+            "learned": interval(chosen),
+            "difference": interval(gaps[0]),
+            "learned_by_skill": interval(acting),
+            "difference_by_skill": interval(gaps[1]),
+            "runs_with_a_false_alarm": int((trainer.agents.selectors[0].part.memory["turns"] > 0).any(1).sum()),
+            "seeds": list(seeds),
+        }
+        OUT.write_text(json.dumps(found, indent=2) + "\n")
     if wanted.only in (None, "turned"):
         (turned, trainer), (left, _) = (success(name, seeds, 300, **ours) for name in ("turning", "leaving"))
         gap = [a - b for a, b in zip(turned, left, strict=True)]
         plain = success("turning", seeds, 300)[0]
-        noticed = int((trainer.agents.selectors[0].part.memory["turns"][:, 2] > 0).sum())
         found["turned"] = {
             "learned": interval(turned),
             "leaves": interval(left),
             "difference": interval(gap),
             "environment": interval(plain),
-            "noticed": noticed,
-            "seeds": len(seeds),
+            **noticed(trainer, 2),
+            "of_seeds": list(seeds),
         }
+    if wanted.only in (None, "alarms"):
+        found["alarms"] = alarms()
     print(json.dumps(found, indent=2))
     OUT.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -18,9 +18,9 @@ from apil.rng import Streams
 from apil.runs.train import resume_run, start_run
 from apil.select.learned import CANDIDATES, best, learned
 from apil.select.protocol import SelectSetup
-from apil.select.skill import SkillBook
+from apil.select.skill import SkillBook, turning_point
 from apil.settings import RunSettings
-from apil.teachers import Member, Team
+from apil.teachers import Drift, Member, Team
 from apil.teachers.policies import Question, Reply
 from apil.types import Episodes, Observation, Uncertainty
 
@@ -121,6 +121,35 @@ def test_a_teacher_who_turns_is_noticed_and_asked_less() -> None:
     assert turns[0] >= 1
     assert turns[1:] == [0, 0]
     assert float(selector.skills.fit(0).average(seen(0.5), 0)[0]) < 0.2 < before
+
+
+def test_a_fall_of_progress_is_found_and_steady_teachers_give_few_alarms() -> None:
+    draws = Streams([0]).draws("steady", 0)
+    steady = torch.where(draws.uniform(60, 100)[0] < 0.7, 1.0, -1.0) + 0.5 * draws.normal(60, 100)[0]
+    alarms = [any(turning_point(row[:n]) is not None for n in range(12, 101, 4)) for row in steady.clamp(-1.5, 1.5)]
+    assert sum(alarms) <= 3  # one in twenty at most
+    fallen = torch.cat([torch.full((40,), 0.9), torch.full((10,), -0.6)]) + 0.4 * draws.normal(50)[0]
+    assert turning_point(fallen) in range(37, 44)
+    assert turning_point(fallen.flip(0)) is None  # who becomes better has not turned
+    assert turning_point(fallen[:8]) is None
+
+
+def test_a_turn_is_in_the_metrics_and_forgets_what_was_before() -> None:
+    team = Team([Member("steady", "first"), Member("turns", Drift("first", Wrong(), 25))])
+    run = RunSettings.of(
+        "maze", "steady+turns", "random", threshold=0.5, iterations=60, log_every=20, batch=8, hidden=8, models=2,
+        replay=16, select="round-robin", acting="by-skill", options={"size": 4, "walls": 2},
+    )  # fmt: skip
+    trainer = Trainer([run], parts=Parts(teacher=team))
+    rows = [row[0] for _ in range(60) if (row := trainer.step()) is not None]
+    trainer.close()
+    assert rows[0] is not None
+    assert "turned" not in rows[0]
+    assert rows[-1] is not None
+    assert list(rows[-1]["turned"]) == ["turns"]
+    assert rows[-1]["turned"] == trainer.turned(0)
+    book = trainer.agents.selectors[0].part.memory
+    assert 0 < int(book["since"][0, 1]) < int(book["count"][0])
 
 
 def test_of_many_teachers_some_are_compared() -> None:

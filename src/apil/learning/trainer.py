@@ -26,7 +26,7 @@ from apil.learning.outlook import Outlook, Watch
 from apil.learning.reception import Reception
 from apil.learning.rows import CORRECTION, RowFormat, Rows
 from apil.learning.spending import Spending
-from apil.learning.state import weights
+from apil.learning.state import place_in, weights
 from apil.learning.store import Room, Store, new_store
 from apil.learning.tally import Tally
 from apil.learning.update import Learner
@@ -207,6 +207,8 @@ class Trainer:
         losses = self._validate() if complete else [Row() for _ in before]
         if complete and self._watch is not None:
             losses = [loss | self._watch.row(run) for run, loss in enumerate(losses)]
+        if complete and self.agents.selectors:
+            losses = [loss | ({"turned": bad} if (bad := self.turned(run)) else {}) for run, loss in enumerate(losses)]
         rows: list[Row | None] = [
             row | loss if running else None
             for row, loss, running in zip(self._meter.rows(self.iteration), losses, before, strict=True)
@@ -233,6 +235,23 @@ class Trainer:
     def outlook(self, run: int) -> Outlook | None:
         """What more answers would bring to a run; None before the first look, or where none are taken."""
         return None if self._watch is None else self._watch.of_run(run)
+
+    def turned(self, run: int) -> dict[str, int]:
+        """The teachers of a run who have turned bad, each with the number of the answer since when; none where skill is
+        not estimated."""
+        found: dict[str, int] = {}
+        for group in self.agents.selectors:
+            place = place_in(group.runs, run, len(self.configs))
+            if place is not None and "turns" in group.part.memory:
+                turns, since = (group.part.memory[name][place] for name in ("turns", "since"))
+                members = self._members(run)
+                found |= {members[k]: int(since[k]) for k in turns.nonzero().flatten().tolist()}
+        return found
+
+    def _members(self, run: int) -> tuple[str, ...]:
+        groups = self.agents.teachers
+        own = [g for g in groups if place_in(g.runs, run, len(self.configs)) is not None]
+        return tuple(own[0].part.members)
 
     def _keep_ended(self) -> None:
         for run, running in enumerate(self.running):

@@ -36,9 +36,15 @@ def watched(
 def _outlook_lines(line: Callable[[str], None]) -> Callable[[Trainer], None]:
     """Prints what more answers would bring, after every look."""
     said = -1
+    bad: dict[str, int] = {}
 
     def look(trainer: Trainer) -> None:
-        nonlocal said
+        nonlocal said, bad
+        turned = trainer.turned(0)
+        for name, since in turned.items():
+            if bad.get(name) != since:
+                line(f"{name} has turned bad at about answer {since:,}: what he said before no longer counts for him.")
+        bad = turned
         found = trainer.outlook(0)
         if found is not None and found.answers != said:
             said = found.answers

@@ -1,7 +1,8 @@
 """How good each teacher is, state by state, from what is observable.
 
 An answer that was executed in s_t led to s_{t+1}. Its progress is d(s_t) - d(s_{t+1}), as a share of what is usual;
-where nobody gave the second distance it is estimated, from all distances given so far. Skill is the progress
+where the second distance is not known it is estimated, from the distances that came with answers and from those at the
+end of every episode. Skill is the progress
 to be expected of a teacher's answer in a state: about 1 for one who is right, below 0 for one who leads away. It is a
 Gaussian process for each teacher over a few slow features of the state, learned from all steps of all episodes: states
 that follow each other are in one region (docs/method/whom-to-ask.md).
@@ -25,6 +26,8 @@ from apil.types import Episodes
 
 WINDOW = 256
 """Answers from which skill is estimated, the newest."""
+ENDS = 128
+"""Ends of episodes from which distances are estimated, the newest; they are known whether anybody was asked or not."""
 SHARPNESS = 8.0
 """How much less an answer counts for whom to act like: e^-SHARPNESS for a skill that is lower by 1 than the best."""
 SLOW = 4
@@ -41,14 +44,17 @@ _USUAL, _FEW = 0.3, 8
 """The variance between states of teachers with fewer answers than this."""
 _NOISE = 0.3
 """Variance of the progress of a single answer, beside that of an estimated distance."""
-_MOST = 1.5
-"""Progress beyond this counts as this."""
+_MOST, _DOUBT = 1.5, 1.0
+"""Progress beyond this counts as this; so an estimate of it is not off by much more than a step, whatever the variance
+of the distance: its own is at most this."""
 _PRIOR, _WEIGHT = 0.3, 3.0
 """The skill of somebody about whom nothing is known, and how many answers that counts for."""
 _FADE = 400.0
 """After so many answers of all teachers the evidence of an answer has e times its variance."""
-_SLACK, _ALARM = 0.75, 8.0
-"""A teacher has turned when what he falls short of, in standard deviations beyond the slack, adds up to the alarm."""
+_SIDE, _FALL, _ALARM, _USUALLY = 6, 0.5, 5.0, 4.0
+"""A teacher has turned when his progress, with so many answers before and after at least, has fallen by so much and the
+t of the fall is above the alarm. Of teachers who stay as they are about one in a hundred gives an alarm in 130 answers
+(`benchmarks/whom.py --only alarms`). The last is how many answers the usual variance counts for."""
 _RIDGE, _LEVEL = 0.02, 0.25
 """Of distances: the variance of noise and of the mean, as shares of their variance."""
 
@@ -71,10 +77,11 @@ class SkillBook:
             "known": zeros(window, dtype=torch.long),
             "distance": zeros(window),
             "reached": zeros(window),
+            "end": zeros(ENDS, features),
+            "final": zeros(ENDS),
+            "ends": zeros(1, dtype=torch.long),
             "count": zeros(1, dtype=torch.long),
             "answers": zeros(setup.teachers, dtype=torch.long),
-            "short": zeros(setup.teachers),
-            "start": zeros(setup.teachers, dtype=torch.long),
             "since": zeros(setup.teachers, dtype=torch.long),
             "turns": zeros(setup.teachers, dtype=torch.long),
             "spread": zeros(*square, dtype=torch.float64),
@@ -98,16 +105,28 @@ class SkillBook:
     def observe(self, episodes: Episodes) -> None:
         """Takes in a batch of training episodes: all their steps, and the answers in the order of episodes and steps.
 
-        Steps count when the next answers come: until then `fit` is that of the answers before.
+        A batch without answers is left out, so that `fit` follows from the memory and changes with answers alone.
         """
         for run in range(len(episodes.answered)):
             rows = list(_outcomes(episodes, run))
             if rows:
-                fit = self.fit(run)
-                self._watch(run, rows, fit)
                 self._write(run, rows)
-            if not self._wide:
-                self._walk(run, episodes.features[run].double(), episodes.live[run])
+                if not self._wide:
+                    self._walk(run, episodes.features[run].double(), episodes.live[run])
+                self._end(run, episodes)
+                self._watch(run, {row["teacher"] for row in rows})
+
+    def _end(self, run: int, episodes: Episodes) -> None:
+        """Takes in where episodes ended, and how far from the goal. What is kept is the last state that was seen, one
+        step before: below 0 stands for an end at the goal, from which that step still had to be taken."""
+        own, last = self.of_run(run), episodes.live[run].sum(1) - 1
+        for episode, at in enumerate(last.tolist()):
+            final = float(episodes.final_distance[run, episode])
+            if at >= 0 and 0 <= final < float("inf"):
+                place = int(own["ends"]) % ENDS
+                own["end"][place] = episodes.features[run, episode, at]
+                own["final"][place] = -1.0 if bool(episodes.success[run, episode]) else final
+                own["ends"] += 1
 
     def _walk(self, run: int, features: Tensor, live: Tensor) -> None:
         """Adds up how features spread within an episode, and how they change from step to step."""
@@ -129,24 +148,37 @@ class SkillBook:
             own["answers"][row["teacher"]] += 1
         own["count"] += len(rows)
 
-    def _watch(self, run: int, rows: list[dict[str, Any]], fit: Fit) -> None:
-        """Adds up what teachers fall short of their skill (Page's test); one who has turned starts over."""
-        own, count = self.of_run(run), int(self.memory["count"][run])
-        who = torch.tensor([row["teacher"] for row in rows])
-        mean, variance = fit.of_teachers(torch.stack([row["before"] for row in rows]), who)
-        progress, noise = fit.progress({name: torch.stack([torch.as_tensor(r[name]) for r in rows]) for name in _READ})
-        short = (mean - progress) / (variance + noise).sqrt() - _SLACK
-        for at, (k, by) in enumerate(zip(who.tolist(), short.tolist(), strict=True)):
-            if by != by:  # nothing is known of its progress
-                continue
-            total = max(0.0, float(own["short"][k]) + by)
-            if total == 0.0:
-                own["start"][k] = count + at + 1
-            elif total > _ALARM:
+    def _watch(self, run: int, who: set[int]) -> None:
+        """Tests whether teachers who have answered have turned bad; who has starts over at that answer."""
+        own, fit = self.of_run(run), self.fit(run)
+        for k in sorted(who):
+            mine = (fit.teacher == k).nonzero().flatten()
+            order = mine[fit.number[mine].argsort()]
+            fell = turning_point(fit.progress[order])
+            if fell is not None:
+                own["since"][k] = fit.number[order[fell]]
                 own["turns"][k] += 1
-                own["since"][k] = own["start"][k]
-                total = 0.0
-            own["short"][k] = total
+
+
+def turning_point(progress: Tensor) -> int | None:
+    """Since which of his answers a teacher is worse than before, if that is beyond chance; `progress` [n] in order.
+
+    The largest t of all splits into before and after: a likelihood ratio test for a fall of the mean at an unknown
+    time. The variance is that of his own answers, whatever it comes from, with a few of the usual kind.
+    """
+    count = len(progress)
+    if count < 2 * _SIDE:
+        return None
+    before = torch.arange(_SIDE, count - _SIDE + 1, dtype=torch.float64)
+    sums = progress.double().cumsum(0)
+    first, second = sums[_SIDE - 1 : count - _SIDE] / before, count - before
+    then = (sums[-1] - first * before) / second
+    within = (progress.double().square().sum() - before * first.square() - second * then.square()).clamp_min(0.0)
+    variance = (within + _USUALLY * _NOISE) / (count - 2 + _USUALLY)
+    fall = (first - then) / (variance * (1.0 / before + 1.0 / second)).sqrt()
+    fall = torch.where(first - then > _FALL, fall, 0.0)
+    best = int(fall.argmax())
+    return best + _SIDE if float(fall[best]) > _ALARM else None
 
 
 _READ = ("after", "known", "distance", "reached")
@@ -243,14 +275,14 @@ class Distances:
     spread: float
 
     @staticmethod
-    def of(rows: Tensor, distance: Tensor) -> Distances:
-        """From states [m, F] and their distances [m], at least one."""
+    def of(rows: Tensor, distance: Tensor, noise: Tensor | None = None) -> Distances:
+        """From states [m, F] and their distances [m], at least one, with the variance [m] of their noise."""
         kernel = Kernel.of(rows)
         states, far = kernel.scaled(rows), distance.double()
         mean, spread = float(far.mean()), float(far.std(correction=0))
         spread = spread if spread > 1e-9 else 1.0
         gram = kernel(states, states) + _LEVEL
-        gram.diagonal().add_(_RIDGE)
+        gram.diagonal().add_(_RIDGE if noise is None else _RIDGE + noise / spread**2)
         root = torch.linalg.cholesky(gram)
         weights = torch.cholesky_solve(((far - mean) / spread).unsqueeze(1), root).squeeze(1)
         return Distances(kernel, states, root, weights, mean, spread)
@@ -279,6 +311,10 @@ class Fit:
     """[n] long"""
     places: Tensor
     """[n] long: where they are in the window."""
+    number: Tensor
+    """[n] long: the how manyth of all answers each is."""
+    progress: Tensor
+    """[n]: about 1 where it is the usual."""
     inverse: Tensor
     """[n, n]: of the covariance, with zeros between teachers."""
     weights: Tensor
@@ -294,12 +330,9 @@ class Fit:
         window, count = len(memory["known"]), int(memory["count"])
         rows = min(window, count)
         own = {name: memory[name][:rows] for name in ("before", "teacher", *_READ)}
-        given = own["distance"] >= 0
-        distances = Distances.of(own["before"][given], own["distance"][given]) if bool(given.any()) else None
+        distances, unit = _distances(own, memory)
         moved, doubt = _moved(own, distances)
         known = moved.isfinite()
-        unit = float(moved[known].abs().median()) if bool(known.any()) else 1.0
-        unit = unit if unit > 1e-9 else 1.0
         # The number of the answer in each place of the window; what a teacher said before he turned does not count.
         places = torch.arange(rows)
         number = count - 1 - (count - 1 - places) % window
@@ -309,15 +342,9 @@ class Fit:
         kernel = Kernel.of(own["before"] if rows else memory["before"], slow_basis(memory))
         states, who = kernel.scaled(own["before"][known]), own["teacher"][known]
         prior = float((progress.sum() + _WEIGHT * _PRIOR) / (len(progress) + _WEIGHT))
-        noise = (_NOISE + doubt[known] / unit**2) * fade
+        noise = _noise(doubt[known], unit) * fade
         fitted = _of_teachers(kernel, states, who, progress - prior, noise)
-        return Fit(distances, unit, kernel, states, who, places[known], *fitted, prior)
-
-    def progress(self, rows: Parameters) -> tuple[Tensor, Tensor]:
-        """[n] twice: the progress of answers, about 1 where it is the usual and NaN where it is not known; its
-        variance."""
-        moved, doubt = _moved(rows, self.distances)
-        return (moved / self.unit).clamp(-_MOST, _MOST), _NOISE + doubt / self.unit**2
+        return Fit(distances, unit, kernel, states, who, places[known], number[known], progress, *fitted, prior)
 
     def skills(self, features: Tensor, who: Tensor) -> tuple[Tensor, Tensor]:
         """[n, C] twice: mean and variance of the skill of the teachers `who` [C] in states [n, F]."""
@@ -341,13 +368,6 @@ class Fit:
         mean = self.prior + float(alike @ self.weights[own])
         return mean, max(1e-6, prior - float(alike @ self.inverse[own.unsqueeze(1), own] @ alike))
 
-    def of_teachers(self, features: Tensor, who: Tensor) -> tuple[Tensor, Tensor]:
-        """[n] twice: the same of one teacher in each state, `who` [n]."""
-        some, place = torch.unique(who, return_inverse=True)
-        mean, variance = self.skills(features, some)
-        at = place.unsqueeze(1)
-        return mean.gather(1, at).squeeze(1), variance.gather(1, at).squeeze(1)
-
     @cached_property
     def trust(self) -> Tensor:
         """[n]: how far each answer counts for whom to act like, from 0 to 1 for that of the most skilled there.
@@ -359,6 +379,41 @@ class Fit:
         skill = (mean - variance.sqrt()).clamp(-1.0, 1.0)
         own = skill.gather(1, torch.searchsorted(known, self.teacher).unsqueeze(1)).squeeze(1)
         return torch.exp(-SHARPNESS * (skill.amax(1) - own)) if len(own) else own
+
+
+def _distances(answers: Parameters, memory: Parameters) -> tuple[Distances | None, float]:
+    """What distances are, and the usual progress of a step.
+
+    First from the distances of answers alone, which tell how long a step is; then with the ends of episodes, which are
+    known up to a step.
+    """
+    given = answers["distance"] >= 0
+    if not bool(given.any()):
+        return None, 1.0
+    rows, far = answers["before"][given], answers["distance"][given].double()
+    first = Distances.of(rows, far)
+    unit = _usual(answers, first)
+    ends = min(len(memory["final"]), int(memory["ends"]))
+    if not ends:
+        return first, unit
+    final = memory["final"][:ends].double()
+    final = torch.where(final < 0, unit, final)
+    noise = torch.cat([torch.zeros_like(far), torch.full_like(final, unit**2)])
+    found = Distances.of(torch.cat([rows, memory["end"][:ends]]), torch.cat([far, final]), noise)
+    return found, _usual(answers, found)
+
+
+def _noise(doubt: Tensor, unit: float) -> Tensor:
+    """[n]: the variance of progress around the skill of who answered, from that of distances."""
+    return _NOISE + (doubt / unit**2).clamp_max(_DOUBT)
+
+
+def _usual(answers: Parameters, distances: Distances) -> float:
+    """How far answers lead, in the middle."""
+    moved = _moved(answers, distances)[0]
+    moved = moved[moved.isfinite()]
+    found = float(moved.abs().median()) if len(moved) else 1.0
+    return found if found > 1e-9 else 1.0
 
 
 def _moved(rows: Parameters, distances: Distances | None) -> tuple[Tensor, Tensor]:

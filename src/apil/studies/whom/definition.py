@@ -29,6 +29,8 @@ class Entry:
     weights: Annotated[tuple[float, ...] | None, FromList, Says("give a probability for each member")] = None
     """Of the teachers, for `environment`."""
     options: Options = field(default_factory=dict, hash=False)
+    answers: Share = 1.0
+    """Of those that a task has, rounded down."""
 
     def __post_init__(self) -> None:
         SELECTORS.check(self.select)
@@ -157,5 +159,6 @@ def _cells(
     made = []
     for own in shared.selectors:
         whom = {"select": own.select, "acting": own.acting, "select_options": dict(own.options), "weights": own.weights}
+        whom["answer_budget"] = max(1, int(own.answers * file.answers))
         made += [(own, Cell(cell.config.changed(**whom), label=own.label, point=cell.point)) for cell in base]
     return made
