@@ -141,6 +141,7 @@ def _show_skills(found: StoredAnswers) -> None:
 
 def _show_agreement(found: StoredAnswers, made: Summary) -> None:
     from apil.runs.agreement import RADIUS
+    from apil.runs.consensus import consensus
 
     what = "mean absolute difference" if found.continuous else "equal actions"
     pairs = {f"{pair.first} and {pair.second}": pair for pair in made.agreement}
@@ -153,3 +154,10 @@ def _show_agreement(found: StoredAnswers, made: Summary) -> None:
     }
     alike = "the same features" if made.same else f"features within {RADIUS} standard deviations"
     print_columns(f"Agreement in alike states ({alike})", columns)
+    agreed = consensus(found)
+    if agreed:
+        shown: dict[str, dict[str, Any]] = {
+            "right": {name: f"{own.value:.2f}" for name, own in agreed.items()},
+            "answers": {name: own.answers for name, own in agreed.items()},
+        }
+        print_columns("Right, by agreement", shown)

@@ -50,7 +50,7 @@ def agreements(answers: StoredAnswers, radius: float = RADIUS) -> tuple[bool, li
     counts = np.bincount(answers.identity, minlength=len(answers.teachers))
     order = np.argsort(-counts, kind="stable")[:_COMPARED]
     compared = sorted(int(who) for who in order if counts[who])
-    groups = _groups(answers)
+    groups = groups_of(answers)
     same = all(kind == "bits" for _, kind in answers.header.layout.kinds) or _comes_again(groups)
     neighbours = None if same else _Neighbours(answers, compared, radius)
     found = []
@@ -61,7 +61,7 @@ def agreements(answers: StoredAnswers, radius: float = RADIUS) -> tuple[bool, li
     return same, found
 
 
-def _groups(answers: StoredAnswers) -> Groups:
+def groups_of(answers: StoredAnswers) -> Groups:
     """[n]: answers in states with the same features have the same number."""
     numbers: dict[bytes, int] = {}
     found = np.zeros(len(answers), np.int64)

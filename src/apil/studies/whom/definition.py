@@ -158,7 +158,12 @@ def _cells(
     base = own_plan(study, entry, load_calibration(None), path)
     made = []
     for own in shared.selectors:
-        whom = {"select": own.select, "acting": own.acting, "select_options": dict(own.options), "weights": own.weights}
-        whom["answer_budget"] = max(1, int(own.answers * file.answers))
+        whom: dict[str, Any] = {
+            "select": own.select,
+            "acting": own.acting,
+            "select_options": dict(own.options),
+            "weights": own.weights,
+            "answer_budget": max(1, int(own.answers * file.answers)),
+        }
         made += [(own, Cell(cell.config.changed(**whom), label=own.label, point=cell.point)) for cell in base]
     return made
