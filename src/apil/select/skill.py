@@ -2,10 +2,9 @@
 
 An answer that was executed in s_t led to s_{t+1}. Its progress is d(s_t) - d(s_{t+1}), as a share of what is usual;
 where the second distance is not known it is estimated, from the distances that came with answers and from those at the
-end of every episode. Skill is the progress
-to be expected of a teacher's answer in a state: about 1 for one who is right, below 0 for one who leads away. It is a
-Gaussian process for each teacher over a few slow features of the state, learned from all steps of all episodes: states
-that follow each other are in one region (docs/method/whom-to-ask.md).
+end of every episode. Skill is the progress to be expected of a teacher's answer in a state: about 1 for one who is
+right, below 0 for one who leads away. It is a Gaussian process for each teacher over a few slow features of the state,
+learned from the steps of whole episodes: states that follow each other are in one region (docs/method/whom-to-ask.md).
 
 All is computed from a window of the newest answers, run by run: the same bits alone and in a stack.
 """
