@@ -116,7 +116,10 @@ def test_the_score_is_its_formula() -> None:
         session.hear(
             belief, Answer(torch.zeros(1, 1).long(), torch.zeros(1, 1), torch.zeros(1, 1).long(), answered), answered
         )
-        clean *= 1.0 if t == 2 else 1 - slipping
+        if t == 2:
+            known = np.concatenate([known, (features.double().numpy() / deviation)[None]])
+        else:
+            clean *= 1 - slipping
 
 
 def test_only_the_newest_answers_are_remembered() -> None:

@@ -16,7 +16,7 @@ from apil.types import Answer, Belief, Episodes
 
 REPEAT = 3.0
 """How much an answered state counts against asking in the same state again."""
-REACH = 0.3
+REACH = 0.1
 """How alike two states are: the width of the kernel, in standard deviations of a feature."""
 RETURNED = 0.1
 """What a score is multiplied with in a state where the episode has been before."""
