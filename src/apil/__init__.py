@@ -124,8 +124,8 @@ def register_query_policy(
     """Gives a query policy a name: `factory(setup, **options)` returns an `apil.query.protocol.QueryPolicy`.
 
     `apil.query.scored.scored(score)` makes a factory of a score alone. A policy that needs a threshold is refused
-    without one (or a budget, if it takes one). What is not given here is read from the factory's attributes of the same
-    names.
+    without one (or a budget, if it takes one). Arguments that are not given are read from
+    the factory's attributes of the same names.
 
     Examples:
         >>> from apil.query.scored import scored

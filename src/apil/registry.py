@@ -47,7 +47,7 @@ class Registry:
         self._entries: dict[str, Entry] = {}
 
     def register(self, name: str, target: Target, summary: str, *, own: bool = False, **traits: Any) -> None:
-        """Adds a part; a name can be taken once (a factory that comes again by the same import is the same part)."""
+        """Adds a part. Names are unique; the same factory, imported again, counts as the same part."""
         if not name or any(mark in name for mark in "+,= \t\n"):
             raise ApilError(f"The {self.kind} name '{name}' cannot be typed: use letters, digits, '-' and '_'.")
         if not callable(target) and not (isinstance(target, str) and target.count(":") == 1):
@@ -70,7 +70,7 @@ class Registry:
         return tuple(entry.name for entry in self)
 
     def entry(self, name: str) -> Entry:
-        """What is known under a name; an error with the nearest match and the known names if it is nothing."""
+        """Returns the entry of a name. An unknown name raises an error with the nearest match and the known names."""
         if name not in self._entries:
             self._load_plugins()
         if name not in self._entries:
@@ -78,7 +78,7 @@ class Registry:
         return self._entries[name]
 
     def check(self, name: str) -> str:
-        """The name itself if it is known; otherwise an error with the nearest match and the known ones."""
+        """Returns the name if it is known; otherwise raises an error with the nearest match and the known names."""
         return self.entry(name).name
 
     def load(self, name: str) -> Any:
@@ -100,7 +100,7 @@ class Registry:
             raise ApilError(f"The {self.kind} '{name}' cannot be loaded from '{target}': {why}.") from error
 
     def trait(self, name: str, trait: str, default: Any) -> Any:
-        """A trait of a part: as registered, else the attribute of its factory, else the default."""
+        """Returns a trait of a part: the registered one, else the attribute of its factory, else the default."""
         entry = self.entry(name)
         if trait in entry.traits:
             return entry.traits[trait]

@@ -74,7 +74,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Sketch:
-    """A map: P places and the lines between them, the agent's way, and where it is to go."""
+    """A map: P places, the lines between them, the agent's path, and the goal."""
 
     places: tuple[tuple[float, float], ...]
     """P of (east, north)."""
@@ -150,7 +150,7 @@ class Answer:
     action: Tensor
     """[runs, episodes] long: the reference action; [runs, episodes, n] float where actions are continuous."""
     distance: Tensor
-    """[runs, episodes] float: d(s); NaN where a teacher that may not tell it (`missing_distances`) did not."""
+    """[runs, episodes] float: d(s); NaN where a teacher left it out, which only one with `missing_distances` may do."""
     identity: Tensor
     """[runs, episodes] long, 0 to K - 1: who answered."""
     given: Tensor | None = None
@@ -246,7 +246,7 @@ class Episodes(Lessons):
     taken: Tensor
     """[runs, episodes, T] long, or [runs, episodes, T, n] float: the action that was executed."""
     final_distance: Tensor
-    """[runs, episodes] float: d_T, as the teacher tells it at the end; NaN where it does not."""
+    """[runs, episodes] float: d_T, as the teacher reports it at the end; NaN where it does not."""
     success: Tensor
     """[runs, episodes] bool: by the true final distance, whatever was reported."""
     uncertainty: Uncertainty

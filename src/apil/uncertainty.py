@@ -33,7 +33,7 @@ __all__ = [
 
 
 def decompose(probs: Tensor, weights: Tensor | None = None) -> Uncertainty:
-    """Takes the uncertainty of discrete action distributions apart, in bits.
+    """Decomposes the uncertainty of discrete action distributions, in bits.
 
     Args:
         probs: `[models, samples, ..., actions]`, each row a distribution over actions.
@@ -79,7 +79,7 @@ def split_by_model(
 
 
 def decompose_variance(means: Tensor, variances: Tensor, weights: Tensor | None = None) -> Uncertainty:
-    """Takes the variance of continuous actions apart by the law of total variance (population variances).
+    """Decomposes the variance of continuous actions by the law of total variance (population variances).
 
     Args:
         means: `[models, samples, ..., action_dims]`, the mean action of each sampled policy.

@@ -35,7 +35,7 @@ _CHUNK = 250
 
 @dataclass(frozen=True)
 class Decision:
-    """What an agent does about one observation, or about a batch of n: then everything leads with [n].
+    """What an agent decides for one observation, or for a batch of n. In a batch every field leads with [n].
 
     Examples:
         >>> agent = apil.train("grid", "twodifdetm", "apil", iterations=50).agent
@@ -60,13 +60,13 @@ class Decision:
 
 
 def load(folder: str | Path, *, encoder: Encoder | None = None, data: str | Path | None = None) -> Agent:
-    """The agent of a run's folder, or of one written by `Agent.save`. Runs no code from the folder.
+    """Loads the agent of a run's folder, or of a folder written by `Agent.save`. Runs no code from the folder.
 
     Args:
-        folder: a run's, in training or finished (its newest checkpoint), or a saved agent's.
-        encoder: the module that was given to `from_gymnasium`, or the function that makes it, where the agent was
-            trained with one of its owner's; its weights are replaced by the trained ones.
-        data: the compiled data of tasks that have some, where they are not where the training found them.
+        folder: of a run, in training or finished (its newest checkpoint is loaded), or of a saved agent.
+        encoder: the module that was given to `from_gymnasium`, or the function that makes it, if the agent was
+            trained with your own encoder. Its weights are replaced by the trained ones.
+        data: the folder of the task's compiled data, if they have moved since the training.
 
     Examples:
         >>> trained = apil.train("grid", "twodifdetm", "apil", iterations=50, folder="runs/demo")
@@ -89,7 +89,7 @@ def _place(folder: Path, spec: AgentSpec) -> str | None:
 
 
 class Agent:
-    """A trained agent. It does not learn: nothing that it does changes it.
+    """A trained agent. It no longer learns: acting does not change it.
 
     Examples:
         >>> agent = apil.train("grid", "detm", "apil", iterations=50).agent
@@ -127,17 +127,18 @@ class Agent:
     def act(
         self, observation: Any, *, valid: Any = None, step: int = 0, sample: bool = False, seed: int | None = None
     ) -> Decision:
-        """Decides what to do about one observation or a batch of n.
+        """Decides on an action for one observation or for a batch of n.
 
         Args:
             observation: as the environment gives it, or as its vector environment does; for GRID, MAZE and other tasks
                 of plain features [F] or [n, F], or an `apil.types.Observation`.
             valid: [A] or [n, A], true for the actions that can be taken; None for all, which is an error where the
                 environment of the training had a mask (`valid_actions` or info['action_mask']).
-            step: of the episode, for query policies that look at the time left; it starts over after T steps.
-            sample: draws the models and the action, as training does; otherwise the likeliest action, or the mean.
-            seed: of what is drawn, the query action of APIL included; the number of this call if not given, so that
-                a loop draws afresh each time and the whole loop can be repeated.
+            step: the step of the episode, for query policies that use the time left; it wraps around after T steps.
+            sample: whether to sample models and the action, as training does. Otherwise it is the likeliest action, or
+                the mean where actions are continuous.
+            seed: for everything that is sampled, including APIL's query action. By default the number of this call: a
+                loop then samples new numbers at each call, and the whole loop is reproducible.
         """
         if self._votes is None:
             raise ApilError(
@@ -162,7 +163,7 @@ class Agent:
             return self._decision(belief, self._choose(belief, arrival), fired, alone)
 
     def episode(self, *, sample: bool = False, seed: int | None = None) -> Episode:
-        """Opens an episode, or n that step together; `sample` and `seed` as in `act`."""
+        """Opens one episode, or n episodes that step together; `sample` and `seed` are as in `act`."""
         return Episode(self, sample, next(self._episodes) if seed is None else seed)
 
     def predict(
@@ -173,9 +174,9 @@ class Agent:
         deterministic: bool = False,
         action_masks: Any = None,
     ) -> tuple[Any, Any]:
-        """Stable-Baselines3's convention: the action, or a batch of them, and the state to hand in at the next step.
+        """Follows Stable-Baselines3: returns the action, or a batch of actions, and the state for the next call.
 
-        An agent that remembers the steps of an episode needs its `state` back; all episodes of a batch then start
+        An agent that remembers the steps of an episode needs its `state` back. All episodes of a batch then start
         together.
         """
         if self._votes is not None:
@@ -187,7 +188,7 @@ class Agent:
         return episode.act(observation, valid=action_masks).action, episode
 
     def features(self, observation: Any) -> Any:
-        """[F] or [n, F] float32: what the networks are given, and what an exported policy takes."""
+        """[F] or [n, F] float32: the input of the networks and of an exported policy."""
         seen, alone = self._senses.observe(observation, np.ones(self._senses.actions.count, bool))
         return seen.features[0, 0].numpy() if alone else seen.features[0].numpy()
 

@@ -228,7 +228,7 @@ class Guard:
         return said
 
     def final(self, sessions: Groups[Session], distance: Tensor) -> Tensor:
-        """[runs, episodes]: the final distances as the teachers tell them, from the true ones."""
+        """[runs, episodes]: the final distances as the teachers report them, from the true ones."""
         reported = sessions.join([reported_end(group.part, distance[group.runs]) for group in sessions])
         if bool((reported >= 0).all()):
             return reported

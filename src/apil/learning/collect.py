@@ -160,7 +160,7 @@ class OpenTeachers:
             raise error.located(question.iteration, t, state) from error.__cause__
 
     def final(self, episodes: Episodes) -> Episodes:
-        """The episodes with the final distances as the teachers tell them."""
+        """The episodes with the final distances as the teachers report them."""
         with torch.inference_mode():
             reported = self.guard.final(self.sessions, episodes.final_distance)
         return replace(episodes, final_distance=reported.clone())

@@ -74,7 +74,7 @@ THRESHOLD_POLICIES = tuple(_name for _name, _, _, _traits in _RULES if _traits.g
 
 
 def needs_threshold(query: str) -> bool:
-    """Whether a query policy has a number to calibrate."""
+    """Whether a query policy has a threshold to calibrate."""
     return bool(QUERY_POLICIES.trait(query, "needs_threshold", False))
 
 
@@ -84,19 +84,19 @@ def takes_budget(query: str) -> bool:
 
 
 def default_threshold(query: str) -> float | None:
-    """The threshold in force where neither that nor a budget is given; None where one has to be given."""
+    """The threshold used when neither a threshold nor a budget is given; None where one of them is required."""
     found: float | None = QUERY_POLICIES.trait(query, "default_threshold", None)
     return found
 
 
 def asking_of(query: str) -> str | None:
-    """When a query policy that has no choice puts its questions, "review"; None where the settings of a run say."""
+    """When a query policy asks: "review" for policies that ask only then, None where the settings decide."""
     found: str | None = QUERY_POLICIES.trait(query, "asking", None)
     return found
 
 
 def check_asking(query: str, asking: str | None) -> None:
-    """Refuses a way of asking that is not that of the query policy."""
+    """Raises an error if a query policy cannot ask in this way."""
     own = asking_of(query)
     if own is not None and asking not in (None, own):
         raise ApilError(

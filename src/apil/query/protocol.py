@@ -65,10 +65,10 @@ class QuerySession(Protocol):
 
 @runtime_checkable
 class Listener(Protocol):
-    """A session that also hears what came of a question, for policies that hand control back by the answer."""
+    """A session that also receives the answers, for policies that hand control back depending on the answer."""
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
-        """Called at the end of every step; `answer` means something where `answered` [runs, episodes] bool."""
+        """Called at the end of every step; `answer` is meaningful only where `answered` [runs, episodes] bool."""
 
 
 @runtime_checkable

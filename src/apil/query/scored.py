@@ -67,7 +67,8 @@ class ScoredPolicy:
     def __init__(
         self, score: Score, gate: Gate, hand_back: HandBack | None = None, *, warm: int = 0, runs: int = 1
     ) -> None:
-        """`warm` batches of training begin with asking at every step, for scores that need answers to be any good."""
+        """`warm` batches of training begin with asking at every step, for scores that are useless before there are
+        answers."""
         self.parameters = score.parameters
         self.score, self.gate, self.hand_back = score, gate, hand_back
         self._warm = warm
@@ -85,7 +86,7 @@ class ScoredPolicy:
         return session if self.hand_back is None else HoldingSession(session, self.hand_back)
 
     def observe(self, episodes: Episodes) -> None:
-        """The gate learns from the scores that were noted; episodes without notes tell it nothing."""
+        """The gate learns from the noted scores and ignores episodes without notes."""
         if self.gate.memory and episodes.notes.shape[-1]:
             self.gate.learn(episodes.notes[..., 0], episodes)
         self._batches += 1

@@ -23,9 +23,9 @@ Places = slice | NDArray[np.int64]
 
 @dataclass(frozen=True, repr=False)
 class StoredAnswers:
-    """The n answers of a run, each column an array of n; made by `apil.answers`.
+    """The n answers of a run, returned by `apil.answers`. Each column is an array of n.
 
-    Columns are made when they are read. Those of images are large: `features_of` gives some of them.
+    Columns are loaded when they are read. Columns of images are large; `features_of` loads a part of them.
 
     Examples:
         >>> trained = apil.train("grid", "detm", "dagger", iterations=50, folder="runs/demo")
@@ -73,7 +73,7 @@ class StoredAnswers:
         return self.features_of(slice(None))
 
     def features_of(self, answers: Places) -> NDArray[np.float32]:
-        """The same of some answers, by number."""
+        """The features of some answers, by number."""
         found: NDArray[np.float32] = self.header.layout.read_features(self.rows[self.places[answers]]).numpy()
         return found
 
@@ -149,19 +149,19 @@ class StoredAnswers:
         return np.asarray(self._column("flags") & flag != 0, bool)
 
     def to_csv(self, path: str | Path, progress: Progress = lambda answers: None) -> Path:
-        """Writes a table with a column for each feature, or a single one, JSON, where there are more than 50."""
+        """Writes a table with a column for each feature. More than 50 features become one column of JSON."""
         from apil.runs.stored_export import write_csv
 
         return write_csv(self, Path(path), progress)
 
     def to_parquet(self, path: str | Path, progress: Progress = lambda answers: None) -> Path:
-        """Writes a Parquet file, features as a list in one column; needs the extra `parquet`."""
+        """Writes a Parquet file with the features as a list in one column. Needs the extra `parquet`."""
         from apil.runs.stored_export import write_parquet
 
         return write_parquet(self, Path(path), progress)
 
     def to_minari(self, where: str | Path | None = None, progress: Progress = lambda answers: None) -> Path:
-        """Writes a Minari dataset and returns its folder; needs the extra `minari`.
+        """Writes a Minari dataset and returns its folder. Needs the extra `minari`.
 
         `where` is a dataset id or a folder; `<task>/answers-v0` if not given.
         """
@@ -171,9 +171,9 @@ class StoredAnswers:
 
 
 def answers(folder: str | Path) -> StoredAnswers:
-    """The answers that a run has had so far, and those it began with: finished, in training or killed.
+    """All answers of a run so far, including those that it began with. The run may be finished, in training or killed.
 
-    A correction stands in place of what it corrects.
+    A corrected answer replaces the original.
 
     Examples:
         >>> trained = apil.train("grid", "twodifdetm", "dagger", iterations=50, folder="runs/demo")

@@ -49,7 +49,7 @@ class SelectSession(Protocol):
         """
 
     def hear(self, answer: Answer, answered: Tensor) -> None:
-        """What came of the questions; `answer` means something where `answered` [runs, episodes] bool."""
+        """The outcome of the questions; `answer` is meaningful only where `answered` [runs, episodes] bool."""
 
 
 class Selector(Protocol):

@@ -72,7 +72,7 @@ class TeacherSettings:
     deadline: Annotated[Above | None, Typed("teacher_deadline")] = None
     """Seconds a teacher has for one batch of answers; no limit if not given."""
     on_error: Annotated[Literal["stop", "skip"], Typed("on_teacher_error")] = "stop"
-    """What to do about a teacher that fails, hangs or answers nonsense: stop the run, or skip the question."""
+    """What to do when a teacher fails, hangs or gives an invalid answer: stop the run, or skip the question."""
 
 
 @record
@@ -84,8 +84,8 @@ class WhomSettings:
     switch_cost: Annotated[Distance, PerRun] = 0.0
     """What it costs to ask another teacher than the one who answered last in an episode."""
     acting: Annotated[Literal["as-answered", "by-skill"], PerRun] = "as-answered"
-    """Whom the agent acts like: teachers as often as they answer in such states, as the paper has it, or the skilled
-    among them."""
+    """Whom the agent acts like: each teacher as often as it answers in such states (the paper's way), or the skilled
+    ones."""
     options: Annotated[Options, Typed("select_options"), PerRun] = field(default_factory=dict, hash=False)
     """Settings of the selector itself, by name."""
 
@@ -101,17 +101,17 @@ class QuerySettings:
     budget: Annotated[Share | None, PerRun] = None
     """The share of steps to ask on, for example 0.1, in place of a threshold."""
     answer_budget: Annotated[Count | None, PerRun] = None
-    """How many answers may be had in all. When they are spent, learning goes on until the loss on answers that are held
-    out no longer improves, and the run ends."""
+    """The total number of answers. When they are spent, learning goes on until the loss on held-out answers no longer
+    improves, and the run ends."""
     stop: Annotated[Literal["never", "when-flat"], PerRun] = "never"
-    """When to stop asking before the budget is spent: `when-flat` stops once as many answers again would bring less
-    than two points of success alone, as far as looks at it tell. Learning goes on as after a budget that is spent."""
+    """When to stop asking before the budget is spent: `when-flat` stops once doubling the answers is expected to bring
+    less than two points of success alone, estimated from looks. Learning then goes on as after a spent budget."""
     patience: Annotated[Count | None, PerRun] = None
     """Answers for which the outlook must have been flat before `when-flat` stops; none if not given: it takes two looks
     in a row to call it flat."""
     asking: Literal["live", "review"] = "live"
-    """A live question is put while the agent waits, and the answer is executed. A review walks the episode alone to its
-    end and then asks about states of it; nothing is executed."""
+    """A live question is put while the agent waits, and the answer is executed. A review lets the agent finish the
+    episode alone and then asks about states of it; no answer is executed."""
     sigma: Annotated[float, Gt(1), Le(1e6), Says("progress needs a factor above 1, at most 1e6")] = 2.0
     """APIL: progress means that the distance shrinks by this factor."""
     epsilon: Distance = 0.0
@@ -145,7 +145,7 @@ class ModelSettings:
     """Units of a layer that encodes the state before dropout, learned with the policy; 0 for none. A task with an
     encoder of its own has that instead."""
     standardise: bool = False
-    """Scale every feature to mean 0 and variance 1, by what was observed so far."""
+    """Scale every feature to mean 0 and variance 1, estimated from the observations so far."""
 
     hidden: Size = 100
     """Units of the hidden layer of every network."""
@@ -191,12 +191,12 @@ class LearnerSettings:
     """The share of a batch that is drawn from the newest answers, as many as a batch has; the rest is uniform,
     and so is all of it in iterations that bring no answer."""
     capacity: Count = 1_000_000
-    """Answers that are learned from, the newest; all are kept on disk."""
+    """How many of the newest answers are learned from; all are kept on disk."""
     window: Whole = 0
-    """Training episodes, the newest, from which query policies that learn make as many steps as the model does from
+    """How many of the newest training episodes query policies learn from, with as many steps as the model makes from
     the store; 0 for one step from the fresh episodes."""
     validation: Rate = 0.0
-    """The share of the answers that is not learned from, to see whether the rest is learned by heart."""
+    """The share of the answers that is held out, to detect overfitting."""
 
     def __post_init__(self) -> None:
         if not self.replay and (self.updates > 1 or self.recent or self.window or self.validation):
@@ -216,7 +216,7 @@ class RunSettings:
     model: ModelSettings = field(default_factory=ModelSettings)
     learner: LearnerSettings = field(default_factory=LearnerSettings)
     seed: Annotated[Seed, PerRun] = 0
-    """The run's randomness, all of it."""
+    """Seeds all randomness of the run."""
     iterations: Count = 1000
     """Batches of episodes, one update each. Can be raised with --resume."""
     log_every: Count = 20
@@ -227,8 +227,8 @@ class RunSettings:
     """Episodes of a look at success alone, which asks nobody and changes nothing; looks are taken at 10, 14, 20, 28, 40
     answers and so on. They say what more answers would bring. 0 takes none; `when-flat` takes 50 unless given."""
     walks: Annotated[int, Ge(0), Le(1000), Says("give a whole number from 0 to 1,000")] = 0
-    """Episodes that are in flight at once, each waiting for its own answer while the others and learning go on; for
-    teachers that take their time. 0 steps a batch together and waits for all of its answers."""
+    """Episodes in flight at once, for slow teachers: each waits for its own answer while the others and learning go on.
+    0 steps a batch together and waits for all of its answers."""
     answers: bool = True
     """Write every question and answer to answers.jsonl; a resumed run never asks them again."""
 
@@ -310,19 +310,19 @@ LEARNING: dict[str, Any] = {
     "hidden": 128,
     "log_every": 10,
 }
-"""What takes the place of the paper's settings unless a run is to be as printed: answers are learned from many times,
-and the state is scaled and encoded before anything is dropped. docs/guide/learning.md says how they were chosen."""
+"""The defaults, in place of the paper's settings: answers are learned from many times, and the state is scaled and
+encoded before dropout. docs/guide/learning.md says how they were chosen."""
 SHARE = 0.025
-"""The share of steps to ask on where a budget of answers is given and nothing that says how fast to spend it."""
+"""The default share of steps to ask on, for runs with a budget of answers and no other rate."""
 ENDLESS = 1_000_000
-"""Iterations of a run that ends when its budget of answers is spent and learned."""
+"""The limit on iterations of a run that ends by its budget of answers."""
 LOOKS = 50
-"""Episodes of a look where a run is to stop by them and nothing says how many."""
+"""The default number of episodes of a look, for runs that stop by looks."""
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A single setting: where it is, and what is said about it."""
+    """A single setting: where it is stored, and its help text."""
 
     group: str
     """The field of `RunSettings` that holds its record; '' for one of its own."""

@@ -1,4 +1,4 @@
-"""What can be set of a study, beside the settings of its runs. Imports no torch."""
+"""The options of a study, beside the settings of its runs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apil.tasks import TASKS
 FilePath = Annotated[Path, BeforeValidator(lambda value: Path(value) if isinstance(value, str) else value)]
 _Names = Annotated[tuple[Text, ...], FromList]
 MACHINERY = ("workers", "engine", "ray_address", "storage")
-"""Options that say where a study runs, and change nothing of what comes out."""
+"""Options that say where a study runs and do not change its results."""
 
 
 class Upkeep(Protocol):
@@ -73,7 +73,7 @@ class BudgetOptions:
     """Labels of the rules, or any query policies; all of study.toml if not given. never, dagger and random are always
     there."""
     levels: Annotated[tuple[Literal["low", "middle", "high"], ...], FromList] = ()
-    """Which of the three budgets; all if not given. What is finished at one level is kept when another is added."""
+    """Which of the three budgets; all if not given. Finished runs of one level are kept when another is added."""
     quick: bool = False
     """Three seeds and, unless --levels are given, the middle budget."""
     choosing: bool = False
@@ -110,7 +110,7 @@ class WhomOptions:
 
 @record
 class NoArguments:
-    """Nothing of its own can be set."""
+    """No options of its own."""
 
 
 def arguments_of_study(task: str) -> type:

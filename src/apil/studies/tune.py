@@ -47,7 +47,7 @@ def tune(
     ray_address: str | None = None,
     progress: bool = True,
 ) -> Tuned:
-    """Searches settings for a study file with the tables [tune] and [search], on seeds that it does not report.
+    """Searches settings for a study file with the tables [tune] and [search], on seeds that the study does not report.
 
     Writes the study with the best settings to `out` (NAME-tuned.toml if not given), for `apil study`, and all trials
     beside it. The engine `local` is Optuna in this process, `ray` is Ray Tune.

@@ -1,4 +1,4 @@
-"""Who answers: teachers by name, and the parts to make your own of.
+"""Who answers: teachers by name, and the parts to build your own from.
 
 Examples:
     >>> from apil.teachers import Member, Team

@@ -17,14 +17,14 @@ from apil.types import Answer, Observation, Reference
 class Session(Protocol):
     """The teachers during one batch of episodes.
 
-    A session may also have `final(distance)`, the final distances [runs, episodes] as the teachers tell them, from the
-    true ones (success is always measured by the truth); `missing_distances = True`: distances may be NaN; and
-    `batched = True`: it answers any number of questions in one call, in no time worth mentioning. One that does not say
-    so is asked one question in each call, and its answer is on file before the next is put.
+    A session may also have `final(distance)`, the final distances [runs, episodes] as the teachers report them, from
+    the true ones (success is always measured by the truth); `missing_distances = True`: distances may be NaN; and
+    `batched = True`: it answers any number of questions in one call, at almost no cost. One that does not say so is
+    asked one question in each call, and its answer is on file before the next is put.
     """
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
-        """Answers at step `t` where `asked` [runs, episodes]; elsewhere the answer means nothing and is not read.
+        """Answers at step `t` where `asked` [runs, episodes]; elsewhere the answer is ignored.
 
         An answer depends on the draws, on `t` and on what is seen, never on which other questions were asked: a
         resumed run does not ask again for the answers that it has on file.
@@ -43,7 +43,7 @@ class SelectableSession(Session, Protocol):
 
 
 class Teacher(Protocol):
-    """One or several teachers behind one door: who answers is up to them.
+    """One or several teachers behind one interface. They decide who answers.
 
     A teacher may also have `costs`, what an answer of each member costs, `weights`, the chance of each member, and
     `selectable = True`: its sessions are `SelectableSession`s.
@@ -101,13 +101,13 @@ class Desk(Protocol):
         """All answers that count so far, a correction in place of what it corrects."""
 
     def listen(self, take: Callable[[Kept | None], None], grant: Callable[[int], int] | None = None) -> None:
-        """Answers that no walk waits for go to `take` from now on, in another thread; None for one that will not come.
+        """From now on answers that no walk waits for go to `take`, in another thread; None for one that will not come.
 
         `grant` says how many of so many reviews may be opened.
         """
 
     def final(self, iteration: int, distance: Tensor) -> Tensor:
-        """The final distances as people tell them, from those of the task; both [runs, episodes]."""
+        """The final distances as people report them, from those of the task; both [runs, episodes]."""
 
     def interrupt(self) -> None:
         """Nobody waits any longer: open questions stay without an answer."""
@@ -136,7 +136,7 @@ def require_teacher(teacher: Any) -> Teacher:
 
 
 def reported_end(session: Session, distance: Tensor) -> Tensor:
-    """The final distances [runs, episodes] as the teachers tell them."""
+    """The final distances [runs, episodes] as the teachers report them."""
     final = getattr(session, "final", None)
     return distance if final is None else final(distance)
 

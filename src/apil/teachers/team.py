@@ -185,7 +185,7 @@ class TeamSession:
         return self.desk is not None
 
     def final(self, distance: Tensor) -> Tensor:
-        """The final distances [runs, episodes] as people tell them, if there are any in the team."""
+        """The final distances [runs, episodes] as people report them, if there are any in the team."""
         return distance if self.desk is None else self.desk.final(self.iteration, distance)
 
     def present(self, t: int) -> Tensor:
