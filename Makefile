@@ -22,11 +22,9 @@ test: $(READY)
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/studies/test_ray.py
 
-# A cluster of three nodes on this machine. Apart from the others: beside them Ray may wait for itself without end.
-# Ray Tune does so on a busy machine; without it: make test-ray RAY_TESTS='not ray_tune'.
-RAY_TESTS ?= test
+# A cluster of three nodes on this machine. Apart from the others: processes of Ray take long to start beside them.
 test-ray: $(READY)
-	timeout -k 30 600 $(BIN)/pytest tests/studies/test_ray.py -k "$(RAY_TESTS)"
+	timeout -k 30 600 $(BIN)/pytest tests/studies/test_ray.py
 
 test-kernels: $(READY)
 	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist loadfile $(NUMERICAL)

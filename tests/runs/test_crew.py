@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +29,27 @@ _TOLERANCE = 1e-5
 """Of losses in nats; docs/guide/cluster.md."""
 
 
-def _together(folder: Path, *arguments: str) -> str:
-    """Trains by two processes; returns what they print."""
+def _started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Two processes that train, in a group of their own as a terminal makes it."""
     torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
     settings = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
-    ended = subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", *torchrun, "apil", "train", *arguments],
         env={**os.environ, **settings},
         cwd=folder,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
+        start_new_session=True,
     )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+
+
+def _together(folder: Path, *arguments: str) -> str:
+    """Trains by two processes; returns what they print."""
+    started = _started(folder, *arguments)
+    out, err = started.communicate(timeout=300)
+    assert started.returncode == 0, err
+    return out
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:
@@ -71,6 +80,41 @@ def test_two_processes_train_the_run_of_one_and_either_resumes_the_other(houses_
     assert np.array_equal(ours.action, theirs.action)
     rows = [(tmp_path / name / "answers.jsonl").read_text().count("\n") for name in ("two", "one")]
     assert rows[0] == rows[1] == _rows(tmp_path / "one")[-1]["answers"]
+
+
+_GRID = ("--task", "grid", "--teacher", "detm", "--query", "bc", "--as-printed")
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed here")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of POSIX")
+def test_an_interrupt_stops_all_processes_after_a_checkpoint_and_one_goes_on(tmp_path: Path) -> None:
+    run, typed = tmp_path / "run", (*_GRID, "--batch", "4", "--save-every", "100000", "--log-every", "1")
+    started = _started(tmp_path, *typed, "--iterations", "1000", "--out", "run")
+    while not (run / "metrics.jsonl").exists() or not (run / "metrics.jsonl").stat().st_size:
+        assert started.poll() is None, started.communicate()[1]
+        time.sleep(0.02)
+    os.killpg(started.pid, signal.SIGINT)  # as Ctrl-C in a terminal does: to torchrun and to those that it started
+    out, err = started.communicate(timeout=300)
+    assert err.count("Stopping after this iteration") == 1, "one of them speaks"
+    assert "nothing is lost" in out
+    done = len(_rows(run))
+    assert 0 < done < 1000
+    assert (run / f"checkpoint-{done:08d}.json").exists(), "none was due: the stop made it"
+    resume_run(run, iterations=None, progress=lambda done: None)
+    rows = _rows(run)
+    assert [row["iteration"] for row in rows] == list(range(1, 1001))
+    assert (run / "answers.jsonl").read_text().count("\n") == rows[-1]["answers"]
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed here")
+def test_a_batch_that_is_too_small_to_share_is_refused_in_one_line(tmp_path: Path) -> None:
+    started = _started(tmp_path, *_GRID, "--batch", "1", "--out", "run")
+    err = started.communicate(timeout=300)[1]
+    assert started.returncode != 0
+    said = [line for line in err.splitlines() if line.startswith("apil: ")]
+    assert "batches of 1: each of 2 processes needs a share; raise --batch" in "".join(said)
+    assert "rank1" not in err, "the process that waited shows no traceback"
+    assert not (tmp_path / "run").exists()
 
 
 def _lessons(settings: RunSettings, batch: int) -> tuple[Any, Lessons]:

@@ -53,7 +53,8 @@ class Crew:
         if self.alone:
             return flag
         flags = torch.tensor([int(flag)])
-        distributed.all_reduce(flags, distributed.ReduceOp.MAX)
+        with _exchange():
+            distributed.all_reduce(flags, distributed.ReduceOp.MAX)
         return bool(flags)
 
     def sum(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -62,7 +63,8 @@ class Crew:
             return list(tensors)
         flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
         message = flat if flat.is_cpu or flat.is_cuda else flat.cpu()
-        distributed.all_reduce(message)
+        with _exchange():
+            distributed.all_reduce(message)
         parts = torch.split(message.to(flat.device), [tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
@@ -76,7 +78,8 @@ class Crew:
         packed = torch.cat([_bytes(table) for table in tables.values()], -1)
         packed = torch.nn.functional.pad(packed, (0, 0, 0, max(shares) - packed.shape[1]))
         parts = [torch.empty_like(packed) for _ in shares]
-        distributed.all_gather(parts, packed)
+        with _exchange():
+            distributed.all_gather(parts, packed)
         rows = torch.cat([part[:, :share] for part, share in zip(parts, shares, strict=True)], 1)
         columns = torch.split(rows, [_bytes(table).shape[-1] for table in tables.values()], -1)
         whole = {name: _table(column, table) for (name, table), column in zip(tables.items(), columns, strict=True)}
@@ -86,15 +89,17 @@ class Crew:
     def tell(self, content: bytes) -> None:
         """Sends something from the leader to all others, who `hear` it."""
         if not self.alone:
-            distributed.broadcast(torch.tensor([len(content)]), 0)
-            distributed.broadcast(torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8), 0)
+            with _exchange():
+                distributed.broadcast(torch.tensor([len(content)]), 0)
+                distributed.broadcast(torch.frombuffer(bytearray(content or b"\0"), dtype=torch.uint8), 0)
 
     def hear(self) -> bytes:
         """What the leader tells next."""
-        length = torch.zeros(1, dtype=torch.long)
-        distributed.broadcast(length, 0)
-        content = torch.zeros(max(1, int(length)), dtype=torch.uint8)
-        distributed.broadcast(content, 0)
+        with _exchange():
+            length = torch.zeros(1, dtype=torch.long)
+            distributed.broadcast(length, 0)
+            content = torch.zeros(max(1, int(length)), dtype=torch.uint8)
+            distributed.broadcast(content, 0)
         return content.numpy().tobytes()[: int(length)]
 
     def tell_json(self, values: Any) -> None:
@@ -105,6 +110,15 @@ class Crew:
 
 
 ALONE = Crew()
+
+
+@contextmanager
+def _exchange() -> Iterator[None]:
+    """Where processes meet: whoever waits for one that has ended says so in one line."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ApilError("Another process of torchrun has ended: see what it says; --resume goes on.") from error
 
 
 def _tables(episodes: Episodes) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ from apil.learning.ask import AnswerLog, Keep
 from apil.learning.average import Average
 from apil.learning.build import NAMED, Parts, build, configure_torch, whole_episodes
 from apil.learning.collect import OpenTeachers, collect, review
+from apil.learning.crew import Crew
 from apil.learning.flight import Finished, Flight, merge
 from apil.learning.group import Groups, take
 from apil.learning.metrics import Meter, Row
@@ -82,8 +83,7 @@ class Trainer:
         self._first_walk = 0
         if configs[0].walks:
             _check_walks(configs)
-        if not parts.crew.alone:
-            _check_crew(configs, self.agents)
+        check_crew(configs, self.agents, parts.crew)
         self._executes = Groups(self.agents.queries).join(executes) & (configs[0].query.asking == "live")
 
     def _new_store(self, rooms: Sequence[Room] | None) -> Store:
@@ -459,15 +459,22 @@ class Trainer:
             view.copy_(saved[name])
 
 
-def _check_crew(configs: Sequence[RunSettings], agents: Agents) -> None:
+def check_crew(configs: Sequence[RunSettings], agents: Agents, crew: Crew) -> None:
     """Refuses what several processes cannot train together."""
-    opened = OpenTeachers.of(agents, 0, 1)
+    if crew.alone:
+        return
+    opened, learner = OpenTeachers.of(agents, 0, 1), configs[0].learner
+    fewest = min(learner.batch, learner.replay or learner.batch)
     for wrong, why in (
         (len(configs) > 1, "a stack of several runs: train them one by one"),
         (bool(configs[0].walks), "walks in flight: leave --walks out"),
         (
             not all(answers_batches(group.part) for group in opened.sessions),
             "teachers that are asked one question at a time (people, services, scripts): train in one process",
+        ),
+        (
+            fewest < crew.size,
+            f"batches of {fewest}: each of {crew.size} processes needs a share; raise --batch (and --replay)",
         ),
     ):
         if wrong:

@@ -16,7 +16,7 @@ from apil.files import empty_folder, locked, read_rows
 from apil.learning.build import NAMED, Parts, build
 from apil.learning.collect import Agents
 from apil.learning.metrics import Row
-from apil.learning.trainer import Trainer
+from apil.learning.trainer import Trainer, check_crew
 from apil.learning.update import DivergenceError
 from apil.runs.checkpoint import load_checkpoint
 from apil.runs.crew import dismiss
@@ -60,6 +60,7 @@ def start_run(
     """Trains a new run into an empty folder; its store begins with the answers of an earlier run, if one is given."""
     parts = parts.made_for(config)
     agents = build([config], parts)  # what cannot be built leaves no folder behind
+    check_crew([config], agents, parts.crew)
     earlier = None if answers_from is None else Earlier.of(answers_from, config, parts)
     empty_folder(folder, "the run")
     with locked(folder):

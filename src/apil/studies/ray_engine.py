@@ -323,13 +323,14 @@ def on_ray(storage: str | None = None, any_software: bool = False, run: Run = ru
 
     @contextmanager
     def opened(work: Work, workers: int, stopped: Sequence[int]) -> Iterator[Engine]:
-        # The mailbox stays where this process is: it is lost with no other node.
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        # The mailbox stays where this process is: it is lost with no other node. A soft wish may put it elsewhere.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         mailbox = ray.remote(num_cpus=0, scheduling_strategy=here)(Mailbox).remote()
         software = None if any_software else environment()
         place = Storage(storage) if storage else None
         remote = ray.remote(max_retries=0)(run)
-        engine = RayEngine(work, workers + 2, stopped, place, software, mailbox, remote)
+        # No stack waits in Ray's own queue: for those that do it starts processes beyond the cores, and ends warm ones.
+        engine = RayEngine(work, workers, stopped, place, software, mailbox, remote)
         try:
             yield engine
         finally:

@@ -131,7 +131,7 @@ def _by_ray(search: Search, address: str | None, done: Done) -> list[Trial]:
     """As many trials at a time as the cluster has cores; ASHA gives up what falls behind."""
     from apil.studies.ray_engine import connected
 
-    with connected(address, None):
+    with connected(address, None) as cluster:
         from ray import tune as ray_tune
         from ray.tune.schedulers import ASHAScheduler
         from ray.tune.search.basic_variant import BasicVariantGenerator
@@ -145,6 +145,7 @@ def _by_ray(search: Search, address: str | None, done: Done) -> list[Trial]:
                     metric="score",
                     mode="max",
                     num_samples=search.options.trials,
+                    max_concurrent_trials=cluster.cores,  # none waits in Ray for a core that is not there
                     scheduler=ASHAScheduler(time_attr="rung", max_t=len(RUNGS), reduction_factor=REDUCTION),
                     search_alg=BasicVariantGenerator(random_state=search.options.search_seed),
                 ),
