@@ -45,7 +45,7 @@ def _decisions_a_second(processes: int, preset: str, warm: int, iterations: int)
     options = ("--iterations", str(warm + iterations), "--log-every", str(warm), "--save-every", str(warm))
     rows, timings, _ = _trained(processes, preset, *options)
     steps = sum(row["steps"] for row in rows if row["iteration"] > warm)
-    return float(steps) / sum(timing["seconds"] for timing in timings if timing["from"] >= warm)
+    return float(steps / sum(timing["seconds"] for timing in timings if timing["from"] >= warm))
 
 
 def speed(given: argparse.Namespace) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from apil.studies.tune import tune
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Nothing leaves the machine: by the last one Ray takes the loopback for its address. No token is written."""
+_QUIET["RAY_worker_niceness"] = "0"  # with Ray's 15 workers starve beside other work, and tests seem to hang
 _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 _HEAD, *_OTHERS = ("127.0.0.1", "127.0.0.2", "127.0.0.3") if sys.platform == "linux" else ("127.0.0.1",) * 3
 _START = 90

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,26 @@ def test_a_study_that_is_run_again_keeps_its_runs(out: Path, capsys: pytest.Capt
     study(out.parent / "study.toml", out=out, workers=1)
     assert "12 finished before and kept, 0 trained before and evaluated now, 0 resumed" in capsys.readouterr().out
     assert (out / "comparison.json").read_bytes() == before
+
+
+def test_what_is_finished_of_a_study_can_be_looked_at_while_it_runs(out: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "out"
+    shutil.copytree(out, copied)
+    for path in (copied / "grid/runs").glob("*-entropy-*"):
+        shutil.rmtree(path)
+    for path in (copied / "maze/runs").glob("*-1-*"):
+        shutil.rmtree(path)
+    with claimed(copied, "study", "apil study study.toml"):  # as the process that trains holds it
+        found = study(out.parent / "study.toml", out=copied, workers=1, so_far=True)
+    assert set(found) == {"maze", "grid"}
+    rules = {entry["query"] for entry in json.loads((copied / "comparison.json").read_text())["rules"]}
+    assert "entropy@0.1" not in rules
+    assert {"dagger", "apil", "random@0.1"} <= rules
+    assert {records.seeds for records in found.values()} == {1}, "those that all have"
+    for path in (copied / "grid/runs").glob("*-random-*"):
+        shutil.rmtree(path)
+    with pytest.raises(ApilError, match=r"Too little is finished to compare rules with 'random@0\.1'"):
+        study(out.parent / "study.toml", out=copied, workers=1, so_far=True)
 
 
 _RULE = _EXAMPLE.parent / "own_rule.py"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -230,6 +230,31 @@ def own_plan(
             Cell(run.changed(teacher=teacher, seed=seed), label=rule.label, point=point)
             for teacher, (rule, point, run), seed in product(study.teachers, gated, study.run_seeds)
         ]
+
+
+def finished_part(study: StudyFile, finished: Mapping[str, Sequence[Cell]]) -> tuple[StudyFile, dict[str, list[Cell]]]:
+    """The part of a study that can be compared while the rest is trained: tasks of which there are finished runs, by
+    their labels, rules that are finished with every teacher, and the seeds that all of these have."""
+    tasks = [task for task in study.tasks if finished[task.label]]
+    seeds: dict[str, set[int]] = {}
+    for rule in study.rules:
+        wanted = product([task.label for task in tasks], study.teachers, study.points(rule))
+        have = [
+            {c.config.seed for c in finished[label] if (c.query, c.config.teachers.name, c.point) == (rule.label, *own)}
+            for label, *own in wanted
+        ]
+        if have and set.intersection(*have):
+            seeds[rule.label] = set.intersection(*have)
+    common = set.intersection(*seeds.values()) if seeds else set()
+    if not common or study.baseline not in seeds:
+        raise ApilError(
+            f"Too little is finished to compare rules with '{study.baseline}': wait, or leave --so-far out."
+        )
+    rules = [rule for rule in study.rules if rule.label in seeds]
+    kept = {
+        task.label: [c for c in finished[task.label] if c.query in seeds and c.config.seed in common] for task in tasks
+    }
+    return replace(study, tasks=tuple(tasks), rules=tuple(rules), seeds=len(common)), kept
 
 
 def _gated(base: RunSettings, rule: Rule, calibration: Calibration, study: StudyFile, point: int | None) -> RunSettings:

@@ -28,6 +28,8 @@ from apil.studies.mirror import Mirror, Storage, apply, read_files
 from apil.studies.plan import Cell
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported: no telemetry
+# Where this process starts Ray: by default Ray's workers have niceness 15, and beside other work they hardly run.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 try:
     import ray

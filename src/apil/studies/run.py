@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from apil.settings.record import described
 from apil.studies.bill import write_bill
 from apil.studies.board import Board
 from apil.studies.engines import Open, Tally, local, run_cells
-from apil.studies.equal import write_points, write_pooled
-from apil.studies.files import own_plan, read_study_file
+from apil.studies.equal import Measured, write_points, write_pooled
+from apil.studies.files import StudyFile, finished_part, own_plan, read_study_file
 from apil.studies.folder import claimed, looked_at, reporting
 from apil.studies.interactions import write_comparison, write_task
 from apil.studies.kind import Asked, StudyKind, kind_of
@@ -199,30 +199,70 @@ def _of_file(
     reporter: Reporter,
     engine: _Chosen,
 ) -> dict[str, StudyRecords]:
-    for name in sorted(given - {*MACHINERY, "keep_old", "calibration"}):
+    for name in sorted(given - {*MACHINERY, "keep_old", "calibration", "so_far"}):
         raise ApilError(f"{name.replace('_', '-')} does not go with a study file: leave it out, or set it in {path}.")
     wanted = read_study_file(path)
     calibration = load_calibration(options.calibration)
     cells = {task.label: own_plan(wanted, task, calibration, path) for task in wanted.tasks}
     folder = Path(out or Path("results") / path.stem)
     command = command or f"apil study {path} --out {folder}"
+    if options.so_far:
+        with looked_at(folder, path.stem), reporting(folder):
+            there = {label: _finished(own, folder / label, wanted, options, reporter) for label, own in cells.items()}
+            wanted, cells = finished_part(wanted, there)
+            pages = _Pages(wanted, folder, options.workers, reporter)
+            for label, own in cells.items():
+                pages.add(label, own)
+            pages.compare(path.stem)
+        return {label: read_study(folder / label) for label in cells}
     with claimed(folder, path.stem, command):
-        measured = []
-        for task in wanted.tasks:
-            inside, own = folder / task.label, cells[task.label]
-            refuse_link(inside)
-            with claimed(inside, task.label, command):
-                finish(own, inside, wanted.episodes, options, reporter, engine=engine)
-                reporter.line("Writing tables, figures and the report")
-                if wanted.answers:
-                    measured += write_points(wanted, own, inside, task.label, options.workers)
-                else:
-                    write_task(wanted, own, inside, options.workers)
-        if wanted.answers:
-            write_pooled(wanted, measured, folder, path.stem)
+        pages = _Pages(wanted, folder, options.workers, reporter)
+        for label, own in cells.items():
+            refuse_link(folder / label)
+            with claimed(folder / label, label, command):
+                finish(own, folder / label, wanted.episodes, options, reporter, engine=engine)
+                with reporting(folder):
+                    pages.add(label, own)
+        with reporting(folder):
+            pages.compare(path.stem)
+    return {label: read_study(folder / label) for label in cells}
+
+
+@dataclass
+class _Pages:
+    """Writes the reports of a study file: one for each task, and one that compares them."""
+
+    wanted: StudyFile
+    folder: Path
+    workers: int
+    reporter: Reporter
+    tasks: list[str] = field(default_factory=list)
+    measured: list[Measured] = field(default_factory=list)
+
+    def add(self, label: str, cells: Sequence[Cell]) -> None:
+        """Writes tables, figures and report of a task."""
+        self.reporter.line("Writing tables, figures and the report")
+        self.tasks.append(label)
+        if self.wanted.answers:
+            self.measured += write_points(self.wanted, cells, self.folder / label, label, self.workers)
         else:
-            write_comparison([task.label for task in wanted.tasks], folder, path.stem)
-    return {task.label: read_study(folder / task.label) for task in wanted.tasks}
+            write_task(self.wanted, cells, self.folder / label, self.workers)
+
+    def compare(self, name: str) -> None:
+        if self.wanted.answers:
+            write_pooled(self.wanted, self.measured, self.folder, name)
+        else:
+            write_comparison(self.tasks, self.folder, name)
+
+
+def _finished(
+    cells: Sequence[Cell], folder: Path, wanted: StudyFile, options: StudyOptions, reporter: Reporter
+) -> list[Cell]:
+    """The finished runs of a task of a study file; none where it has not begun."""
+    runs = folder / "runs"
+    if not runs.is_dir() or not standing(cells, runs, wanted.episodes).finished:
+        return []
+    return finish(cells, folder, wanted.episodes, options, reporter)
 
 
 def finish(
