@@ -8,6 +8,8 @@
   acting as answered, and by `learned` acting by skill.
 - turned: three equal teachers, one of whom turns adversarial half-way, beside runs in which he leaves at that moment;
   in how many runs that was noticed, how many answers he gave, and who else was taken for one who has turned.
+- signal: how well the progress of right and of wrong answers can be kept apart, with and without the ends of episodes;
+  MAZE with the teachers of examples/whom, asked in turn, on walls and seeds for choosing.
 - alarms: how often a teacher who stays as he is gives an alarm, on made-up progress, tested at every answer.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import runpy
 import time
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,7 @@ from apil.runs.calibration import load_calibration
 from apil.runs.resolve import resolve
 from apil.select.learned import learned
 from apil.select.protocol import SelectSetup
-from apil.select.skill import turning_point
+from apil.select.skill import Fit, turning_point
 from apil.studies.statistics import interval
 from apil.teachers import Drift, Member, Team
 from apil.teachers.policies import Question, Reply
@@ -123,6 +126,36 @@ def alarms(steady: int = 500, answers: int = 130) -> dict[str, float]:
     return found
 
 
+def signal(counts: tuple[int, ...] = (40, 80, 150), seeds: range = range(900, 904)) -> dict[str, dict[str, float]]:
+    """The probability that a right answer has more progress than a wrong one, as estimated after so many answers."""
+    wings = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "whom" / "maze_wings.py"))
+    given = {"answer_budget": counts[-1], "options": {"wall_seed": 42}, "select": "round-robin", "acting": "by-skill"}
+    runs = [resolve("maze", "wings", "random", {**given, "seed": s}, load_calibration(None)).settings for s in seeds]
+    trainer, found = Trainer(runs), {}
+    memory = trainer.agents.selectors[0].part.memory
+    for count in counts:
+        while int(memory["count"].min()) < count:
+            trainer.step()
+        areas: dict[str, list[float]] = {"with_ends": [], "without": []}
+        for run in range(len(runs)):
+            own = {name: value[run].clone() for name, value in memory.items()}
+            for values in areas.values():
+                values.append(_area(Fit.of(own), own, wings["SIZE"]))
+                own["ends"].zero_()
+        found[str(count)] = {name: sum(values) / len(values) for name, values in areas.items()}
+    trainer.close()
+    return found
+
+
+def _area(fit: Fit, memory: dict[str, torch.Tensor], size: int) -> float:
+    """Of the careful one, who is always right, and the eastern one, who is so in the east alone."""
+    cell = memory["before"][fit.places][:, : size * size].argmax(-1)
+    row, column = cell // size, cell % size
+    east = (column > size // 2) | ((column == size // 2) & (row > size // 2))
+    right, wrong = (fit.teacher == 0) | ((fit.teacher == 2) & east), (fit.teacher == 2) & ~east
+    return float((fit.progress[right].unsqueeze(1) > fit.progress[wrong]).double().mean())
+
+
 def noticed(trainer: Trainer, who: int) -> dict[str, Any]:
     """In how many runs a teacher was found to have turned, how many answers he gave in all, and in how many runs
     somebody else was."""
@@ -140,7 +173,7 @@ def noticed(trainer: Trainer, who: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("time", "equal", "turned", "alarms"))
+    parser.add_argument("--only", choices=("time", "equal", "turned", "signal", "alarms"))
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first", type=int, default=0, help="the first seed; 900 and up are for choosing")
     wanted = parser.parse_args()
@@ -178,6 +211,8 @@ def main() -> None:
             **noticed(trainer, 2),
             "of_seeds": list(seeds),
         }
+    if wanted.only in (None, "signal"):
+        found["signal"] = signal()
     if wanted.only in (None, "alarms"):
         found["alarms"] = alarms()
     print(json.dumps(found, indent=2))

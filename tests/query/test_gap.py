@@ -70,3 +70,12 @@ def test_the_estimate_survives_a_stop(tmp_path: Path) -> None:
     resume_run(tmp_path / "cut", iterations=30, progress=lambda done: None)
     name = "checkpoint-00000030.safetensors"
     assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_an_end_as_good_as_that_of_the_teachers_asks_for_less() -> None:
+    """Where the teachers reach the goal only sometimes, d*_T = 0 sees no progress where it is good enough."""
+    followed, partly = episodes_too_short("bc"), episodes_too_short("random")
+    estimated = policy("estimate")
+    estimated.observe(followed)
+    none, some = (own.loss(partly).logs["no_progress"] for own in (policy(0.0), estimated))
+    assert (some < none - 0.05).all()
