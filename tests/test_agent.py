@@ -307,11 +307,11 @@ def test_what_an_episode_cannot_do_is_told(run: Path) -> None:
 @pytest.mark.parametrize(
     ("observation", "valid", "message"),
     [
-        (np.zeros(3), None, r"The observation \(shape \(3,\)\) is none of 'maze': give 152 finite features"),
-        (np.zeros((2, 2, 152)), None, "is none of 'maze'"),
-        (np.full(152, np.nan), None, "is none of 'maze'"),
+        (np.zeros(3), None, r"The observation \(shape \(3,\)\) does not fit 'maze': give 152 finite features"),
+        (np.zeros((2, 2, 152)), None, "does not fit 'maze'"),
+        (np.full(152, np.nan), None, "does not fit 'maze'"),
         ("north", None, r"The observation \(str\)"),
-        (None, None, "is none of 'maze'"),
+        (None, None, "does not fit 'maze'"),
         (np.zeros(152), np.zeros(4, bool), "at least one of them true"),
         (np.zeros(152), np.ones(3, bool), r"shape \(3,\)"),
     ],
@@ -355,7 +355,7 @@ def test_continuous_actions_are_ready_for_the_environment(tmp_path: Path) -> Non
     drawn = agent.act(np.repeat(batch[:1], 300, 0), sample=True).action
     assert len(np.unique(drawn)) > 100
     assert np.all(np.abs(drawn) <= 1)
-    with pytest.raises(ApilError, match=r"The observation \(shape \(3,\)\) is none of 'MountainCarContinuous-v0'"):
+    with pytest.raises(ApilError, match=r"The observation \(shape \(3,\)\) does not fit 'MountainCarContinuous-v0'"):
         agent.act(np.zeros(3))
 
 
@@ -419,7 +419,7 @@ def test_pictures_and_parts_are_read_as_the_environment_gives_them(tmp_path: Pat
     for place, seen in enumerate((one, two)):
         assert np.allclose(agent.act(seen).policy, found.policy[place], atol=1e-5)
     for wrong in (one["picture"], {"picture": one["picture"]}, {**batch, "picture": one["picture"]}, 3):
-        with pytest.raises(ApilError, match="is none of 'Spots'"):
+        with pytest.raises(ApilError, match="does not fit 'Spots'"):
             agent.act(wrong)
     with pytest.raises(ApilError, match="only agents that read vectors"):
         agent.export(tmp_path / "policy.onnx")

@@ -22,7 +22,7 @@ _WORDS = {
 """What is not written, and what is written in its place."""
 _IN_PAGES = {
     "DAGGER": "DAgger",
-    "(INTRUN|EXTRUN|BEHVUN|MODLUN|ERRPRED)": "as the paper spells it",
+    "(INTRUN|EXTRUN|BEHVUN|MODLUN|ERRPRED|TWODIFDETM|TWORAND|DETM)": "IntrUn, TwoDifDetm and so on",
 }
 """The same, of pages alone, with their letters as they are."""
 _TEXTS = sorted(

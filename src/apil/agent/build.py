@@ -61,7 +61,7 @@ class Senses:
         if rows.shape[-1:] != (self._features,) or rows.ndim not in (1, 2) or not np.isfinite(rows).all():
             shown = f"shape {rows.shape}" if rows.size else type(features).__name__
             raise ApilError(
-                f"The observation ({shown}) is none of '{self._task}': give {self._features} finite features, or a "
+                f"The observation ({shown}) does not fit '{self._task}': give {self._features} finite features, or a "
                 f"batch [n, {self._features}]."
             )
         return rows.reshape(-1, self._features), rows.ndim == 1

@@ -51,7 +51,7 @@ class Common:
     frames: int = 6
     """How many of the last states are shown as a short animation."""
     patience: float | None = None
-    """Seconds after which the agent goes on without an answer; it waits as long as it takes if not given."""
+    """Seconds after which the agent goes on without an answer; no limit if not given."""
 
 
 _DESK = ("host", "port", "address", "lease", "overlap", "show_agent", "distances", "frames", "patience")

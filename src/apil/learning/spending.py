@@ -1,4 +1,4 @@
-"""A budget of answers: how many are left, and whether more learning from those that were had still helps."""
+"""A budget of answers: how many are left, and whether learning from the present ones still helps."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Learner:
                 break  # nobody has answered yet, and no step of this iteration will change that
             losses, by_skill = self._by_skill(self._of_model(lessons, number), number)
             _check_finite(agents, self._named(*losses), iteration)
-            # Who answers is often a matter of chance: the identity model would learn by heart what cannot be predicted.
+            # Who answers is often a matter of chance: the identity model would overfit to what cannot be predicted.
             once = running & (number == iteration * updates)
             summed = self._descend(of_model, losses, [some & running, (some & once) | (by_skill & running)])
             total += agents.thinking.back(torch.stack(summed).detach())

@@ -197,7 +197,7 @@ class _Decides(Protocol):
         """What is done where no answer is executed."""
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
-        """What came of the questions."""
+        """The outcome of the questions."""
 
     def notes(self, like: Tensor) -> Tensor | None:
         """[runs, episodes, N] of the step that was just asked about, padded with NaN; `like` [runs, episodes]. None

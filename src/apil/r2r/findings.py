@@ -15,7 +15,7 @@ def r2r_findings(study: StudyRecords) -> list[str]:
         return []
     sentences = [_best(study, teacher) for teacher in study.teachers]
     sentences += [_against_dagger(study, teacher) for teacher in both_ways(study)]
-    # Whether a teacher who varies is seen to: intrinsic uncertainty under RAND against teachers who do not.
+    # Whether a teacher who varies is seen to: intrinsic uncertainty under Rand against teachers who do not.
     varies = " ".join(filter(None, (_varies_more(study, name) for name in ("detm", "twodifdetm"))))
     sentences += [_against_paper(study), varies, *(_differ(study, query) for query in ("dagger", "apil"))]
     return [sentence for sentence in sentences if sentence]

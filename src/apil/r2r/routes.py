@@ -39,7 +39,7 @@ def draw_first(
 def write_examples(cells: Sequence[Cell], out: Path, episodes: int, maps: int) -> None:
     """So many maps `map_1` ... for the report; none without a run of APIL, and the old ones where its weights are gone.
 
-    The run is APIL's first seed, under TWODIFDETM where there is one, else under the first teacher. The episodes are
+    The run is APIL's first seed, under TwoDifDetm where there is one, else under the first teacher. The episodes are
     spread evenly over the first that an evaluation takes at once: they are not chosen by how they end."""
     runs = [cell for cell in cells if cell.config.query.name == "apil"] if maps else []
     cell = min(runs, key=lambda cell: (cell.config.seed, cell.config.teachers.name != "twodifdetm"), default=None)

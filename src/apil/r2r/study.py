@@ -54,7 +54,7 @@ class R2RStudy:
         return task if given.get("data") else "houses"
 
     def thresholds(self, asked: Asked, progress: Callable[[int, int], None]) -> dict[str, dict[str, Any]]:
-        """Those given, or found once on DETM in runs of a fifth of the length."""
+        """Those given, or found once on Detm in runs of a fifth of the length."""
         from apil.files import read_json, write_json
         from apil.query import THRESHOLD_POLICIES
         from apil.studies.calibrate import calibrate_briefly

@@ -131,7 +131,7 @@ class StoredAnswers:
 
     @cached_property
     def held_out(self) -> NDArray[np.bool_]:
-        """[n]: it is not learned from, to see whether the rest is learned by heart."""
+        """[n]: it is not learned from, to detect overfitting."""
         return self._flagged(VALIDATION)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Thresholds by measurement: the query rate over a whole run, with DETM or other teachers, on par with APIL's."""
+"""Thresholds by measurement: the query rate over a whole run, with Detm or other teachers, on par with APIL's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Found = dict[str, dict[str, Any]]
 FIRST_SEED = 10_000
 """Seeds of calibration start here, far from those of any study."""
 UNCALIBRATED = {"extrun": 0.002}
-"""DETM has no extrinsic uncertainty to bring on par. With 0.005 most runs on GRID never ask a first question."""
+"""Detm has no extrinsic uncertainty to bring on par. With 0.005 most runs on GRID never ask a first question."""
 _ROUNDS, _POINTS, _BRIEF_ROUNDS = 3, 8, 4
 _ON_PAR = 0.1
 """A brief search ends with a rate that differs from the target by at most this share of it."""
@@ -74,7 +74,7 @@ def _searched(queries: Sequence[str]) -> list[str]:
 
 def _of_each(queries: Sequence[str], found: Found) -> Found:
     """What was found for each query policy, or for another that is the same."""
-    how = "Not calibrated: DETM is one teacher and has no extrinsic uncertainty. A small constant."
+    how = "Not calibrated: Detm is one teacher and has no extrinsic uncertainty. A small constant."
     known = {**found, **{query: {"threshold": value, "how": how} for query, value in UNCALIBRATED.items()}}
     return {query: known[SAME_FOR_ONE.get(query, query)] for query in queries}
 
@@ -115,7 +115,7 @@ def calibrate_briefly(
     progress: Progress = lambda done, total: None,
     kept: Path | None = None,
 ) -> Found:
-    """Thresholds on tasks whose runs are too long to search among many, in runs of a fifth of the length with DETM.
+    """Thresholds on tasks whose runs are too long to search among many, in runs of a fifth of the length with Detm.
 
     One run of APIL gives the target rate. Each policy trains once with that rate as its budget; the search starts at
     the threshold that this share of its scores lies above. A threshold changes what is learned from, so the rate of a
@@ -142,7 +142,7 @@ def calibrate_briefly(
             for (query, value), came in zip(wanted, notes.of(_rates_of, configs), strict=True):
                 tried[query][value] = 0.0 if came["end"] < _SILENT * apil["end"] else came["rate"]
     progress(total, total)
-    setting = f"DETM, 1 seed ({FIRST_SEED}), {short.iterations} iterations"
+    setting = f"Detm, 1 seed ({FIRST_SEED}), {short.iterations} iterations"
     results: Found = {"random": {"threshold": target, "target": target, "how": f"APIL's query rate ({setting})."}}
     for query, rates in tried.items():
         threshold = min(sorted(rates), key=lambda value: abs(rates[value] - target))

@@ -34,7 +34,7 @@ _COMPARED = ("success_alone", "area")
 
 
 class Spent:
-    """What one run used of its teachers, and what came of it."""
+    """What one run used of its teachers, and its results."""
 
     def __init__(self, result: Result, runs: Path, costs: Mapping[str, float]) -> None:
         self.teacher, self.query, self.seed = result.config.teachers.name, result.cell.query, result.config.seed

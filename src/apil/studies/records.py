@@ -177,7 +177,7 @@ class ThresholdNote:
 
 @dataclass(frozen=True)
 class Interactions:
-    """What one rule used of one teacher, and what came of it, over seeds."""
+    """What one rule used of one teacher, and its results, over seeds."""
 
     teacher: str
     query: str

@@ -137,7 +137,7 @@ def _nearest(study: StudyRecords, distance: Mapping[str, float]) -> str:
 
 
 def _threshold(study: StudyRecords, query: str) -> str:
-    """A threshold, and the query rate over whole runs with DETM, on which thresholds are found, beside APIL's."""
+    """A threshold, and the query rate over whole runs with Detm, on which thresholds are found, beside APIL's."""
     note = study.thresholds[query]
     ours, apil = (study.cell("detm", name).figure("query_rate_total") for name in (query, "apil"))
     known = ours.known and apil.known

@@ -207,7 +207,7 @@ def compared_note(study: StudyRecords) -> str:
 
 
 def queries_table(study: StudyRecords) -> Table:
-    """How often each query policy asked, and what came of it, under each teacher."""
+    """How often each query policy asked, and its results, under each teacher."""
     columns = _TEXTS["table_queries"]["columns"]
     columns = [column for column in columns if any(cell.figure(column[0]).known for cell in study.cells)]
     header = ("query policy", *_seeds(study, "seeds"), *(heading for _, heading, _ in columns))

@@ -32,7 +32,7 @@ TEACHERS = Registry("teacher", "apil.teachers")
 for _name, _summary in {
     "detm": "one teacher, always the first reference action",
     "rand": "one teacher, any reference action with equal chance",
-    "tworand": "two identical RAND teachers, one drawn for each episode",
+    "tworand": "two identical Rand teachers, one drawn for each episode",
     "twodifdetm": "two deterministic teachers who differ (first, last), one drawn for each episode",
 }.items():
     TEACHERS.register(_name, f"apil.teachers.committee:{_name}", _summary)

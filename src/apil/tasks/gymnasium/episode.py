@@ -37,7 +37,7 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     observation: Any
     info: dict[str, Any]
-    """What came with it."""
+    """Its `info`."""
     reward: float
     """The last reward; 0 at the start."""
     total: float

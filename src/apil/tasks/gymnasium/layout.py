@@ -128,7 +128,7 @@ class Layout:
 
     def _unlike(self, shown: str) -> ApilError:
         return ApilError(
-            f"The observation ({shown}) is none of '{self._owner}': give an element of {self.space}, or a batch of n."
+            f"The observation ({shown}) does not fit '{self._owner}': give an element of {self.space}, or a batch of n."
         )
 
     def structured(self, features: Tensor) -> Structured:
