@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,3 +96,31 @@ def test_a_table_is_sorted_by_its_headings_and_back(shown: Browser, report: str)
         assert names.all_inner_texts()[0] == "never"
         heading.click()
         assert names.all_inner_texts() == before
+
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+@pytest.mark.parametrize("name", ["budget", "whom", "maze", "minigrid/room"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_committed_reports_begin_with_a_chart(shown: Browser, name: str, width: int) -> None:
+    with page_of(shown, (RESULTS / name / "report.html").as_uri(), width) as page:
+        box = page.locator("figure .chart").first.bounding_box()
+        assert box is not None
+        assert box["y"] + box["height"] < 800
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_rows_of_a_benchmark_are_read_with_the_keyboard(shown: Browser) -> None:
+    with page_of(shown, (RESULTS / "budget" / "report.html").as_uri()) as page:
+        chart = page.locator("figure .chart").first
+        rows = chart.locator("circle").count()
+        chart.locator("svg").first.focus()
+        seen = []
+        for _ in range(rows):
+            page.keyboard.press("ArrowDown")
+            seen.append(chart.locator(".tip").inner_text())
+        assert len(set(seen)) == rows, "each row has its own figures"
+        assert any(text.startswith("APIL") for text in seen)
+        page.keyboard.press("Escape")
+        assert not chart.locator(".tip").is_visible()
