@@ -68,6 +68,13 @@ def test_seeds_and_walls_for_choosing_are_others(folder: Path) -> None:
     assert {run.cell.config.whom.acting for run in reported.runs} == {"as-answered", "by-skill"}
 
 
+def test_a_selector_may_have_a_share_of_the_answers(folder: Path) -> None:
+    half = STUDY.replace('"round-robin",', '"round-robin", { select = "cheapest", answers = 0.5 },')
+    (folder / "study.toml").write_text(half)
+    budgets = {run.selector: run.cell.config.query.answer_budget for run in read_comparison(folder).runs}
+    assert budgets == {"always-first": 12, "round-robin": 12, "cheapest": 6, "learned": 12}
+
+
 def test_mistakes_are_named(folder: Path) -> None:
     (folder / "study.toml").write_text(STUDY.replace('winner = "learned"', 'winner = "lerned"'))
     with pytest.raises(ApilError, match="learned"):
