@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -78,6 +79,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             on = "stopped; nothing was written yet, and the same command starts the run."
         print(f"apil: {on}", file=sys.stderr)
         code = 130
+    if argv is None:
+        gc.freeze()  # the process ends: it need not look for cycles in all that it has imported, which takes a second
     if code:
         sys.exit(code)
 

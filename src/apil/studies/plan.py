@@ -7,7 +7,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from heapq import heapreplace
+from itertools import groupby, pairwise, product
 from typing import Any
 
 from apil.learning.build import committee_of, require_threshold, stack_shape
@@ -19,6 +20,8 @@ SAMPLE_SIZES = (1, 5, 10, 20, 50)
 """N1 of the figure on sampling uncertainty; the exact expectation is its last line."""
 _STACK = 120
 """Runs in a stack at most."""
+_PIECES = 4
+"""Stacks for each worker, at most, unless there are more shapes."""
 _FIXED = 36
 """What an iteration of a stack costs whatever its size, in runs with one teacher."""
 _TEACHER = 0.3
@@ -98,19 +101,42 @@ def stacks(cells: Sequence[Cell], workers: int = 2) -> list[list[Cell]]:
     groups = [list(group) for _, group in groupby(ordered, key=lambda cell: stack_shape(cell.config))]
     if len(groups) == len(cells):
         return [[cell] for cell in cells]
-    groups.sort(key=lambda runs: -_cost(runs))
-    share = (sum(map(_cost, groups)) + _FIXED * (workers - 1)) / workers
-    made, room = [], share
-    for runs in groups:
-        rest = runs
-        most = math.ceil(len(runs) / math.ceil(len(runs) / _STACK))  # no few are left over
-        while rest:
-            size = min(most, len(rest), max(1, round((room - _FIXED) * len(rest) / (_cost(rest) - _FIXED))))
-            made.append(rest[:size])
-            rest, room = rest[size:], room - _cost(rest[:size])
-            if room < _FIXED + 1:
-                room = share
-    return sorted((sorted(runs, key=_place) for runs in made), key=_work, reverse=True)
+    pieces = [_cut(runs, math.ceil(len(runs) / _STACK)) for runs in groups]
+    best = made = _in_order(pieces)
+    while len(made) < _PIECES * workers and any(len(own[0].runs) > 1 for own in pieces):
+        largest = max(range(len(groups)), key=lambda place: (len(pieces[place][0].runs) > 1, pieces[place][0].work))
+        pieces[largest] = _cut(groups[largest], len(pieces[largest]) + 1)
+        made = _in_order(pieces)
+        best = min(best, made, key=lambda stacks: _end(stacks, workers))
+    return [sorted(piece.runs, key=_place) for piece in best]
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Runs that may become a stack."""
+
+    runs: Sequence[Cell]
+    work: float
+
+
+def _cut(runs: Sequence[Cell], count: int) -> list[_Piece]:
+    """In so many parts, whose sizes differ by one at most; the largest first."""
+    ends = [-(-place * len(runs) // count) for place in range(count + 1)]
+    parts = [runs[first:last] for first, last in pairwise(ends)]
+    return [_Piece(part, _cost(part) * max(map(_length, part))) for part in parts]
+
+
+def _in_order(pieces: Sequence[Sequence[_Piece]]) -> list[_Piece]:
+    """As workers take them: the most expensive first."""
+    return sorted((piece for own in pieces for piece in own), key=lambda piece: -piece.work)
+
+
+def _end(made: Sequence[_Piece], workers: int) -> float:
+    """When the last of the workers is done, each of whom takes the next piece when it is free."""
+    free = [0.0] * workers
+    for piece in made:
+        heapreplace(free, free[0] + piece.work)
+    return max(free)
 
 
 def _order(cell: Cell) -> tuple[str, int, str, str]:
@@ -127,10 +153,6 @@ def _length(cell: Cell) -> int:
     """How many iterations a run takes, about; one with a budget of answers goes on after the last of them."""
     answers = cell.config.query.answer_budget
     return cell.config.iterations if answers is None else _LEARNED + answers // _ASKED
-
-
-def _work(runs: Sequence[Cell]) -> float:
-    return _cost(runs) * max(map(_length, runs))
 
 
 def _cost(runs: Sequence[Cell]) -> float:

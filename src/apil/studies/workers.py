@@ -18,8 +18,8 @@ from apil.processes import become_worker
 from apil.registry import PLUGINS, import_plugins
 
 T = TypeVar("T")
-_PRELOADED = ("apil.cli", "apil.studies.engines", "apil.studies.figures")
-"""What workers need that takes long to import."""
+_PRELOADED = ("apil.cli", "apil.studies.engines", "apil.studies.figures", "apil.studies.preloaded")
+"""What workers need that takes long to import, in this order."""
 _method = "spawn"
 
 
