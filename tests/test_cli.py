@@ -77,7 +77,7 @@ def test_a_run_is_trained_and_evaluated_from_a_shell(tmp_path: Path) -> None:
     assert "apil evaluate run" in done.stdout
     folder = tmp_path / "run"
     config = json.loads((folder / "config.json").read_text())
-    assert [config[part]["name"] for part in ("task", "teachers", "query")] == ["grid", "twodifdetm", "apil"]
+    assert [config[part]["name"] for part in ("task", "teachers", "query")] == ["grid", "twodifdetm", "slip"]
     assert (config["iterations"], config["learner"]["batch"], config["model"]["expectation"]) == (12, 4, "exact")
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in rows] == [5, 10, 12]

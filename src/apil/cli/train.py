@@ -24,8 +24,9 @@ class Common:
     """Where the agent lives; see `apil list`. Its own options are shown by `apil train --task NAME --help`."""
     teacher: str = "twodifdetm"
     """Who answers: a name from `apil list`, or members joined by '+', for example first+last+uniform."""
-    query: str = "apil"
-    """When to ask; see `apil list`."""
+    query: str | None = None
+    """When to ask; see `apil list`. Unless given it is slip, or apil with --as-printed and on tasks with a model of
+    their own."""
     out: Path = Path("runs/demo")
     """Folder for the run; must not hold anything yet."""
     resume: Path | None = None

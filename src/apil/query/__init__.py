@@ -25,6 +25,7 @@ def _gated(default: float | None = None, limit: float | None = None) -> dict[str
 
 
 _GATED, _SHARE = _gated(), _gated(limit=1.0)
+_SLIP = _SHARE | {"asks_on_share": True}
 _APIL = {"takes_budget": True, "settings": ("sigma", "epsilon", "gap")}
 _REVIEW = {"asking": "review"}
 """Asks about states of an episode after its end."""
@@ -37,7 +38,7 @@ _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("modlun", "rules", "asks where the model is uncertain (mutual information above a threshold: BALD)", _GATED),
     ("errpred", "errpred", "asks where it predicts a large error against the teacher", _SHARE),
     ("apil", "progress", "asks where it predicts no progress towards the goal (the paper's)", _APIL),
-    ("slip", "slip", "asks where it predicts its first mistake, in states unlike those asked about", _SHARE),
+    ("slip", "slip", "asks where it predicts its first mistake, in states unlike those asked about", _SLIP),
     ("never", "rules", "baseline: never asks, never learns", {}),
     ("random", "rules", "baseline: asks with a fixed probability", _SHARE),
     ("random-review", "rules", "baseline: asks about states drawn at random from finished episodes", _SHARE | _REVIEW),
@@ -89,6 +90,11 @@ def default_threshold(query: str) -> float | None:
     return found
 
 
+def asks_on_share(query: str) -> bool:
+    """Whether a query policy asks on a share of the steps where neither a threshold nor a budget is given."""
+    return bool(QUERY_POLICIES.trait(query, "asks_on_share", False))
+
+
 def asking_of(query: str) -> str | None:
     """When a query policy asks: "review" for policies that ask only then, None where the settings decide."""
     found: str | None = QUERY_POLICIES.trait(query, "asking", None)
@@ -104,6 +110,8 @@ def check_asking(query: str, asking: str | None) -> None:
         )
 
 
+OURS, PRINTED = "slip", "apil"
+"""What asks unless something else is given: our query policy, and the paper's where a run is to be as printed."""
 STUDIED = ("bc", "dagger", "intrun", "extrun", "behvun", "modlun", "errpred", "apil", "never", "random")
 """The paper's query policies and two baselines."""
 

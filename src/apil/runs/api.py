@@ -67,7 +67,7 @@ class Trained:
 def train(
     task: str | Task[Any],
     teacher: str | Teacher,
-    query: str = "apil",
+    query: str | None = None,
     *,
     folder: str | Path | None = None,
     calibration: str | Path | None = None,
@@ -80,6 +80,8 @@ def train(
     **settings: Unpack[RunKeywords],
 ) -> Trained:
     """Trains an agent in a task from teachers with a query policy; tasks and teachers by name or as objects.
+
+    Without a `query` it asks by slip, or by the paper's apil if `as_printed` and on tasks with a model of their own.
 
     `settings` are those of `apil train --help` (seed, iterations, batch, learning_rate, threshold, ...); `options` are
     the task's own. With a `folder` the run is written there; the same call again resumes it, or loads what is finished.
@@ -109,11 +111,11 @@ def train(
         raise ApilError("tensorboard writes into the folder of the run: give a folder too.")
     earlier = None if answers_from is None else Path(answers_from)
     total = found.settings.query.answer_budget or found.settings.iterations
-    of_answers = bool(found.settings.query.answer_budget)
+    of_answers, rule = bool(found.settings.query.answer_budget), found.settings.query.name
     if folder is None:
-        with counted(f"{found.settings.task.name}, {query}", total, progress, of_answers=of_answers) as tell:
+        with counted(f"{found.settings.task.name}, {rule}", total, progress, of_answers=of_answers) as tell:
             return _trained_in_memory(found.settings, parts, earlier, tell)
-    what = f"{found.settings.task.name}, {found.settings.teachers.name}, {query}"
+    what = f"{found.settings.task.name}, {found.settings.teachers.name}, {rule}"
     with watched(Path(folder), what, total, of_answers=of_answers, tensorboard=tensorboard, shown=progress) as (
         tell,
         look,

@@ -8,7 +8,16 @@ from typing import Any
 
 from apil.errors import ApilError
 from apil.learning.build import require_threshold
-from apil.query import QUERY_POLICIES, asking_of, check_asking, needs_threshold, takes_budget
+from apil.query import (
+    OURS,
+    PRINTED,
+    QUERY_POLICIES,
+    asking_of,
+    asks_on_share,
+    check_asking,
+    needs_threshold,
+    takes_budget,
+)
 from apil.runs.calibration import Calibration, threshold_of
 from apil.select import SELECTORS
 from apil.settings import RunSettings
@@ -31,7 +40,7 @@ class Resolution:
 def resolve(
     task: str | Task[Any],
     teacher: str,
-    query: str,
+    query: str | None,
     given: Mapping[str, Any],
     calibration: Calibration,
     shared_by: Sequence[str] = (),
@@ -42,8 +51,12 @@ def resolve(
 
     What was not given comes from the task's presets, from the task itself (batch, epsilon), from the calibration (a
     threshold) or is the default: `LEARNING` or, if `as_printed`, the paper's. A task with a model of its own brings its
-    own defaults. `shared_by` are the query policies that share these settings; `query` alone if none.
+    own defaults. `shared_by` are the query policies that share these settings; `query` alone if none. Without a `query`
+    it is slip, or the paper's apil: if `as_printed`, where its settings are given, on tasks with a model of their own.
     """
+    if query is None:
+        printed = as_printed or any(name in given for name in _OF_APIL)
+        query = PRINTED if printed or _brings_model(task if isinstance(task, str) else task.name) else OURS
     check_asking(query, given.get("asking"))
     _refuse_idle([QUERY_POLICIES.check(name) for name in shared_by or (query,)], given)
     settings = {name: value for name, value in given.items() if name in LEAVES and name != "options"}
@@ -70,7 +83,7 @@ def resolve(
     if spends:
         open_ones["iterations"] = ENDLESS
     if settings.get("threshold") is None and settings.get("budget") is None:
-        paced = spends and takes_budget(query)
+        paced = takes_budget(query) and (spends or asks_on_share(query))
         open_ones |= {"budget": share} if paced else {"threshold": threshold_of(calibration, name, query)}
     run = RunSettings.of(name, teacher, query, **{**open_ones, **settings})
     require_threshold(name, query, run.query.threshold, run.query.budget)
@@ -78,6 +91,7 @@ def resolve(
     return Resolution(run, made, parts.notice)
 
 
+_OF_APIL = ("sigma", "epsilon", "gap")
 _OF_STORE = ("replay", "updates", "recent", "window", "validation")
 
 
@@ -111,7 +125,7 @@ def _of_object(task: Task[Any], typed: Mapping[str, Any]) -> Resolved:
 def _refuse_idle(queries: Sequence[str], given: Mapping[str, Any]) -> None:
     if given.get("threshold") is not None and not any(map(needs_threshold, queries)):
         raise ApilError(f"'{queries[0]}' has no threshold: leave it out, or use another query policy.")
-    for name in ("sigma", "epsilon", "gap"):
+    for name in _OF_APIL:
         used = (name in QUERY_POLICIES.trait(q, "settings", ()) or QUERY_POLICIES.entry(q).own for q in queries)
         if name in given and not any(used):
             raise ApilError(f"{name} is a setting of apil, and the query policy is {', '.join(queries)}: leave it out.")

@@ -15,7 +15,7 @@ from pydantic import AfterValidator
 
 from apil.errors import ApilError, unknown_name
 from apil.learning.build import check_options, committee_of, require_threshold
-from apil.query import QUERY_POLICIES, asking_of, check_asking, needs_threshold, takes_budget
+from apil.query import QUERY_POLICIES, asking_of, asks_on_share, check_asking, needs_threshold, takes_budget
 from apil.runs.calibration import Calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings import QuerySettings, RunSettings
@@ -268,7 +268,7 @@ def _gated(base: RunSettings, rule: Rule, calibration: Calibration, study: Study
         answers = None
     threshold, share = rule.threshold, rule.budget
     if threshold is None and share is None:
-        if answers is not None and takes_budget(rule.query):
+        if takes_budget(rule.query) and (answers is not None or asks_on_share(rule.query)):
             share = SHARE
         else:
             threshold = threshold_of(calibration, base.task.name, rule.query)
