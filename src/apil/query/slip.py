@@ -153,7 +153,8 @@ class Slip:
         slipped, known = slipped.view_as(episodes.live), known.view_as(episodes.live)
         logs = self.prior(self.network.over_episodes(episodes)).log_softmax(-1)
         loss = -(slipped * logs[..., 1] + (1 - slipped) * logs[..., 0])
-        return QueryLoss(over_steps(loss, known & ~episodes.answered), torch.ones(runs, dtype=torch.bool))
+        known = known & ~episodes.answered
+        return QueryLoss(over_steps(loss, known), known.flatten(1).any(1))
 
     def review(self, episodes: Episodes, luck: Tensor) -> Tensor:
         scores = episodes.notes[..., 0] if episodes.notes.shape[-1] else torch.zeros_like(luck)
