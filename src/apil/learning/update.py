@@ -48,6 +48,8 @@ class Learner:
             ("identity", self._everyone, make_optimizer("identity", agents.model.identity)),
         ]
         self._learning = [group for group in agents.queries if group.part.parameters]
+        self._trusting = [(group.runs, group.part) for group in agents.selectors if isinstance(group.part, Trusting)]
+        self._nobody = torch.zeros(len(agents.streams.seeds), dtype=torch.bool)
         for group in self._learning:
             self._optimizers.append(("query", group.runs, make_optimizer("query", group.part.parameters)))
 
@@ -120,14 +122,13 @@ class Learner:
 
     def _by_skill(self, losses: tuple[Tensor, Tensor], number: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """The losses, with an identity loss of their own in runs that act by skill; [runs] bool, which these are."""
+        if not self._trusting:
+            return losses, self._nobody
         agents, runs = self._agents, len(self._agents.streams.seeds)
         theirs = torch.zeros(runs, dtype=torch.bool)
-        parts = [(group.runs, group.part) for group in agents.selectors if isinstance(group.part, Trusting)]
-        if not parts:
-            return losses, theirs
         luck = agents.streams.draws("trust", number).uniform(_LIKED)
         lessons: Lessons | None = None
-        for places, part in parts:
+        for places, part in self._trusting:
             own = part.lessons(luck[places])
             theirs[places] = own.answered.flatten(1).any(1)
             lessons = _placed(own, lessons, places, runs)
