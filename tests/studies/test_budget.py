@@ -63,7 +63,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    paths = [path for path in folder.iterdir() if path.is_file() and path.name != ".lock"]
+    paths = [path for path in folder.iterdir() if path.is_file() and path.name not in (".lock", ".progress.json")]
     return {path.name: path.read_bytes() for path in paths}
 
 
