@@ -26,7 +26,7 @@ def inert(text: str) -> str:
 _NAMES = {
     name.lower(): name
     for name in (
-        *("BC", "DAgger", "IntrUn", "ExtrUn", "BehvUn", "ModlUn", "ErrPred", "APIL"),
+        *("BC", "DAgger", "IntrUn", "ExtrUn", "BehvUn", "ModlUn", "ErrPred", "APIL", "SLIP"),
         *("SafeDAgger", "LazyDAgger", "EnsembleDAgger", "ThriftyDAgger", "RND"),
         *("Detm", "Rand", "TwoRand", "TwoDifDetm"),
     )
