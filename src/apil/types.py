@@ -196,7 +196,7 @@ class Belief:
     live: Tensor | None = None
     """[runs, episodes] bool: the episode is still going on; None where all are. The walk fills it in."""
     features: Tensor | None = None
-    """[runs, episodes, F]: what was observed. The walk fills it in for query policies that have a use for it."""
+    """[runs, episodes, F]: what was observed. The walk fills it in for query policies with `reads_features = True`."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def _policy(threshold: float = 0.5) -> Slip:
     return slip(QuerySetup(Streams([7]), 4, 3, 5, torch.tensor([threshold]), features=6))
 
 
-def _episodes(policy: Slip) -> Episodes:
+def _episodes() -> Episodes:
     """Two episodes of five steps on a line of features; the second step of each is answered."""
     generator = torch.Generator().manual_seed(1)
     features = torch.rand(1, 2, 5, 6, generator=generator)
@@ -93,7 +93,7 @@ def _belief(features: torch.Tensor, remaining: int) -> Belief:
 def test_the_score_is_its_formula() -> None:
     """Features, answers and the network's own probabilities give the score of every step."""
     policy = _policy()
-    episodes = _episodes(policy)
+    episodes = _episodes()
     policy.observe(episodes)
     seen = episodes.features.reshape(-1, 6).double().numpy()
     deviation = seen.std(0)
@@ -124,7 +124,7 @@ def test_the_score_is_its_formula() -> None:
 
 def test_only_the_newest_answers_are_remembered() -> None:
     policy = _policy()
-    episodes = _episodes(policy)
+    episodes = _episodes()
     for number in range(ANSWERS // 2 + 3):
         policy.observe(replace(episodes, features=torch.full_like(episodes.features, float(number))))
     kept = policy.memory["answers"][0, :, 0]
@@ -135,7 +135,7 @@ def test_only_the_newest_answers_are_remembered() -> None:
 def test_questions_of_one_step_count_for_each_other() -> None:
     """Episodes side by side in the same state: one is asked about, the others are less worth asking."""
     policy = _policy(threshold=0.1)
-    policy.observe(_episodes(policy))
+    policy.observe(_episodes())
     features = torch.rand(1, 1, 6, generator=torch.Generator().manual_seed(3)).expand(1, 3, 6)
     one = _belief(features, 5)
     belief = replace(one, mean=one.mean.expand(1, 3, 3))
@@ -152,4 +152,5 @@ def test_questions_of_one_step_count_for_each_other() -> None:
 
 def test_a_budget_of_answers_is_spent_exactly_and_the_agent_learns() -> None:
     trained = apil.train("maze", "twodifdetm", "slip", answer_budget=150, progress=False)
+    assert trained.rows[-1]["answers"] == 150
     assert trained.evaluate(200)["success_alone"] > 0.6  # a walk by chance ends at the goal in a quarter of episodes
