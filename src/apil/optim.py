@@ -6,12 +6,13 @@ A run that has nothing to learn in an iteration (no answers) keeps its weights a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from apil.crew import ALONE, Crew
 from apil.errors import unknown_name
 from apil.nn import Parameters
 
@@ -36,11 +37,23 @@ OptimizerFactory = Callable[[str, Parameters], Optimizer]
 """Makes the optimiser of each part of an agent: 'policy', 'identity' or 'query'."""
 
 
-def optimizer_factory(name: str, learning_rate: float, warmup: int = 0) -> OptimizerFactory:
-    """'adam' for all parts, or 'muon' for the policy and Adam for the smaller networks of the others."""
+OPTIMIZERS = ("adam", "muon")
+
+
+def optimizer_factory(name: str, learning_rate: float, warmup: int = 0, crew: Crew = ALONE) -> OptimizerFactory:
+    """'adam' for all parts, or 'muon' for the policy and Adam for the smaller networks of the others.
+
+    The processes of a `crew` share the work of Muon.
+    """
     if name not in OPTIMIZERS:
         raise unknown_name("optimizer", name, OPTIMIZERS)
-    return lambda part, parameters: (OPTIMIZERS[name] if part == "policy" else Adam)(parameters, learning_rate, warmup)
+
+    def made(part: str, parameters: Parameters) -> Optimizer:
+        if name == "muon" and part == "policy":
+            return Muon(parameters, learning_rate, warmup, crew)
+        return Adam(parameters, learning_rate, warmup)
+
+    return made
 
 
 _TINY = torch.finfo(torch.float32).tiny
@@ -115,8 +128,9 @@ class Muon:
     to the size of Adam's steps (Liu et al. 2025), so that one learning rate serves both.
     """
 
-    def __init__(self, parameters: Parameters, learning_rate: float, warmup: int = 0) -> None:
-        self.parameters = parameters
+    def __init__(self, parameters: Parameters, learning_rate: float, warmup: int = 0, crew: Crew = ALONE) -> None:
+        """Each process of a `crew` turns some of the matrices."""
+        self.parameters, self._crew = parameters, crew
         self._momentum = {name: torch.zeros_like(v) for name, v in parameters.items() if _is_matrix(name, v)}
         rest = {name: value for name, value in parameters.items() if name not in self._momentum}
         self._adam = Adam(rest, learning_rate, warmup)
@@ -124,6 +138,7 @@ class Muon:
         for name, value in self._momentum.items():
             parameters[name].requires_grad_(True)
             self._of_shape.setdefault((min(value.shape[1:]), max(value.shape[1:])), []).append(name)
+        self._own = _shared_out(self._of_shape, crew)
 
     def state(self, run: int) -> dict[str, Tensor]:
         """The momentum as 'first.*', and the state of Adam for the rest."""
@@ -135,17 +150,44 @@ class Muon:
         self._adam.step([by_name[name] for name in self._adam.parameters], active)
         rate = self._adam.bring(self._adam.rate(active).float())
         keep = self._adam.bring(torch.where(active, 0.95, 1.0).view(-1, 1, 1))
+        changes: dict[str, Tensor] = {}
         for (_, longer), names in self._of_shape.items():  # lying or standing
             ahead = []
             for name in names:
                 momentum = self._momentum[name].mul_(keep).add_(by_name[name])
-                wanted = torch.add(by_name[name], momentum, alpha=0.95)
-                ahead.append(wanted if wanted.shape[1] <= wanted.shape[2] else wanted.mT)
-            rates = (rate * (0.2 * math.sqrt(longer))).repeat(len(names)).view(-1, 1, 1)
-            turned = nearly_orthogonal(torch.cat(ahead)).mul_(rates)
-            for name, change in zip(names, turned.chunk(len(names)), strict=True):
-                value = self.parameters[name]
-                value.sub_(change if value.shape[1] <= value.shape[2] else change.mT)
+                if name in self._own:
+                    wanted = torch.add(by_name[name], momentum, alpha=0.95)
+                    ahead.append(wanted if wanted.shape[1] <= wanted.shape[2] else wanted.mT)
+            if ahead:
+                rates = (rate * (0.2 * math.sqrt(longer))).repeat(len(ahead)).view(-1, 1, 1)
+                turned = nearly_orthogonal(torch.cat(ahead)).mul_(rates)
+                own = (name for name in names if name in self._own)
+                changes |= zip(own, turned.chunk(len(ahead)), strict=True)
+        for name, change in self._everyones(changes).items():
+            value = self.parameters[name]
+            value.sub_(change if value.shape[1] <= value.shape[2] else change.mT)
+
+    def _everyones(self, changes: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The changes of all matrices, lying, from those of each process."""
+        if self._crew.alone:
+            return changes
+        known = [
+            changes[name] if name in changes else momentum.new_zeros(len(momentum), *sorted(momentum.shape[1:]))
+            for name, momentum in self._momentum.items()
+        ]
+        return dict(zip(self._momentum, self._crew.sum(known), strict=True))
+
+
+def _shared_out(of_shape: Mapping[tuple[int, int], Sequence[str]], crew: Crew) -> set[str]:
+    """The matrices that this process turns: about as much work as each other one has."""
+    work = {name: short * short * longer for (short, longer), names in of_shape.items() for name in names}
+    loads, own = [0] * crew.size, set()
+    for name in sorted(work, key=work.__getitem__, reverse=True):
+        rank = loads.index(min(loads))
+        loads[rank] += work[name]
+        if rank == crew.rank:
+            own.add(name)
+    return own
 
 
 def _is_matrix(name: str, value: Tensor) -> bool:
@@ -162,6 +204,3 @@ def nearly_orthogonal(matrices: Tensor) -> Tensor:
         mixed = torch.baddbmm(square, square, square, beta=-4.7750, alpha=2.0315)
         turned = torch.baddbmm(turned, mixed, turned, beta=3.4445)
     return turned
-
-
-OPTIMIZERS: dict[str, Callable[[Parameters, float, int], Optimizer]] = {"adam": Adam, "muon": Muon}

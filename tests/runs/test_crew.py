@@ -16,9 +16,9 @@ import pytest
 import torch
 
 import apil
+from apil.crew import Crew
 from apil.learning.build import build
 from apil.learning.collect import collect
-from apil.learning.crew import Crew
 from apil.rng import Share, Streams, Undropped
 from apil.runs.resolve import resolve
 from apil.runs.train import resume_run, start_run
@@ -65,7 +65,8 @@ def _assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed here")
 def test_two_processes_train_the_run_of_one_and_either_resumes_the_other(houses_data: Path, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"width": 16, "heads": 2, "hidden": 16, "persona": 8, "batch": 9, "replay": 9, "updates": 2}
+    # Wide enough that Muon turns matrices.
+    given: dict[str, Any] = {"width": 64, "heads": 2, "hidden": 16, "persona": 8, "batch": 9, "replay": 9, "updates": 2}
     given |= {"data": str(houses_data), "log_every": 1, "iterations": 4}
     settings = resolve("r2r", "twodifdetm", "apil", given, {}).settings
     start_run(settings.changed(iterations=10), tmp_path / "one", progress=lambda done: None)
@@ -80,6 +81,17 @@ def test_two_processes_train_the_run_of_one_and_either_resumes_the_other(houses_
     assert np.array_equal(ours.action, theirs.action)
     rows = [(tmp_path / name / "answers.jsonl").read_text().count("\n") for name in ("two", "one")]
     assert rows[0] == rows[1] == _rows(tmp_path / "one")[-1]["answers"]
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no torch.distributed here")
+def test_a_query_policy_that_looks_at_recent_episodes_again_learns_as_in_one_process(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"hidden": 16, "persona": 8, "batch": 3, "window": 10, "log_every": 1, "iterations": 8}
+    settings = resolve("maze", "twodifdetm", "errpred", {**given, "budget": 0.5}, {}).settings
+    start_run(settings, tmp_path / "one", progress=lambda done: None)
+    typed = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    typed += ["--teacher", "twodifdetm", "--query", "errpred", "--budget", "0.5"]
+    _together(tmp_path, "--task", "maze", *typed, "--out", "two")
+    _assert_close(_rows(tmp_path / "two"), _rows(tmp_path / "one"))
 
 
 _GRID = ("--task", "grid", "--teacher", "detm", "--query", "bc", "--as-printed")

@@ -58,8 +58,8 @@ def options(argv: Sequence[str]) -> type:
 
 
 def run(typed: Any, argv: Sequence[str]) -> int:
+    from apil.crew import joined
     from apil.learning.build import Parts
-    from apil.learning.crew import joined
     from apil.runs.crew import follow
     from apil.runs.train import crew_stop
 

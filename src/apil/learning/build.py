@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from apil.crew import ALONE, Crew
 from apil.device import HOST, Device, here
 from apil.errors import ApilError, unknown_name
 from apil.learning.ask import Guard
 from apil.learning.collect import Agents
-from apil.learning.crew import ALONE, Crew
 from apil.learning.group import Group
 from apil.memory import memory_left
 from apil.model.encoded import encoded
@@ -70,7 +70,7 @@ class Parts:
     def optimizer_of(self, config: RunSettings) -> OptimizerFactory:
         """What makes the optimisers of a run."""
         return self.optimizer or optimizer_factory(
-            config.learner.optimizer, config.learner.learning_rate, config.learner.warmup
+            config.learner.optimizer, config.learner.learning_rate, config.learner.warmup, self.crew
         )
 
 
@@ -162,7 +162,9 @@ def build(configs: Sequence[RunSettings], parts: Parts = NAMED) -> Agents:
         lambda c: "+".join(parts.members(c)),
     )
     with asking:
-        queries = _groups(configs, _query_kind, lambda _, runs: _query(task, model, runs), lambda c: c.query.name)
+        queries = _groups(
+            configs, _query_kind, lambda _, runs: _query(task, model, runs, parts.crew), lambda c: c.query.name
+        )
     guard = Guard(first.teachers.deadline, first.teachers.on_error, task.box)
     names = [f"teacher {c.teachers.name}, query {c.query.name}, seed {c.seed}" for c in configs]
     selectors = _selectors(configs, task, teachers)
@@ -262,7 +264,7 @@ def _query_kind(config: RunSettings) -> tuple[Any, ...]:
     return query.name, query.budget is None, tuple(sorted(query.options.items()))
 
 
-def _query(task: Task[Any], model: Model, configs: Sequence[RunSettings]) -> QueryPolicy:
+def _query(task: Task[Any], model: Model, configs: Sequence[RunSettings], crew: Crew) -> QueryPolicy:
     first = configs[0].query
     thresholds = [default_threshold(c.query.name) if c.query.threshold is None else c.query.threshold for c in configs]
     budgets = [config.query.budget for config in configs]
@@ -283,6 +285,7 @@ def _query(task: Task[Any], model: Model, configs: Sequence[RunSettings]) -> Que
         gap=first.gap,
         budgets=None if first.budget is None else torch.tensor(budgets),
         features=task.state_size,
+        crew=crew,
     )
     policy: QueryPolicy = QUERY_POLICIES.load(first.name)(setup, **first.options)
     return policy

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from apil.crew import Crew
 from apil.device import HOST
 from apil.errors import ApilError
 from apil.learning.ask import AnswerLog, Keep
 from apil.learning.average import Average
 from apil.learning.build import NAMED, Parts, build, configure_torch, whole_episodes
 from apil.learning.collect import OpenTeachers, collect, review
-from apil.learning.crew import Crew
 from apil.learning.flight import Finished, Flight, merge
 from apil.learning.group import Groups, take
 from apil.learning.metrics import Meter, Row

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apil.crew import ALONE, Crew
 from apil.errors import ApilError
 from apil.learning.collect import Agents
-from apil.learning.crew import ALONE, Crew
 from apil.learning.group import Places, take
 from apil.learning.state import place_in
 from apil.learning.store import Store

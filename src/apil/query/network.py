@@ -27,7 +27,7 @@ class FeedForwardNetwork:
 
     def __init__(self, setup: QuerySetup, name: str) -> None:
         inputs = setup.state_size + setup.actions + _TIME_SIZE
-        self.horizon = setup.horizon
+        self.horizon, self._crew = setup.horizon, setup.crew
         self.parameters: Parameters = mlp_parameters(setup.streams, name, (inputs, setup.hidden, 2))
         self.parameters["time"] = initial_normal(setup.streams, f"{name}.time", (setup.horizon + 1, _TIME_SIZE))
 
@@ -37,9 +37,10 @@ class FeedForwardNetwork:
 
     def over_episodes(self, episodes: Episodes) -> Tensor:
         """[runs, episodes, T, 2] logits at all steps at once."""
-        runs, batch, horizon = episodes.answered.shape
-        inputs = _episode_input(self.parameters["time"], episodes, self.horizon)
-        return mlp(self.parameters, inputs.view(runs, batch * horizon, -1)).view(runs, batch, horizon, 2)
+        batch = episodes.answered.shape[1]
+        inputs = _episode_input(self.parameters["time"], episodes, self.horizon, self._crew.part(batch))
+        logits = mlp(self.parameters, inputs.flatten(1, 2)).view(*inputs.shape[:3], 2)
+        return self._crew.join(logits, batch)
 
 
 class RecurrentNetwork:
@@ -47,7 +48,7 @@ class RecurrentNetwork:
 
     def __init__(self, setup: QuerySetup, name: str) -> None:
         inputs, hidden = setup.state_size + setup.actions + _TIME_SIZE, setup.hidden
-        self.horizon, self.hidden = setup.horizon, hidden
+        self.horizon, self.hidden, self._crew = setup.horizon, hidden, setup.crew
         shapes = {"wx": (inputs, 4 * hidden), "wh": (hidden, 4 * hidden), "b": (4 * hidden,), "wo": (hidden, 2)}
         bound = 1.0 / math.sqrt(hidden)
         self.parameters: Parameters = {
@@ -71,17 +72,17 @@ class RecurrentNetwork:
 
     def over_episodes(self, episodes: Episodes) -> Tensor:
         """The products with the inputs are taken for all steps at once."""
-        runs, batch, horizon = episodes.answered.shape
-        inputs = _episode_input(self.parameters["time"], episodes, self.horizon)
-        driven = linear(inputs.view(runs, batch * horizon, -1), self.parameters["wx"], self.parameters["b"])
-        driven = driven.view(runs, batch, horizon, -1)
-        memory = carried = driven.new_zeros(runs, batch, self.hidden)
+        batch = episodes.answered.shape[1]
+        inputs = _episode_input(self.parameters["time"], episodes, self.horizon, self._crew.part(batch))
+        runs, own, steps, _ = inputs.shape
+        driven = linear(inputs.flatten(1, 2), self.parameters["wx"], self.parameters["b"]).view(runs, own, steps, -1)
+        memory = carried = driven.new_zeros(runs, own, self.hidden)
         outputs = []
-        for t in range(horizon):
+        for t in range(steps):
             memory, carried = self._turn(driven[:, :, t], memory, carried)
             outputs.append(memory)
-        hidden = torch.stack(outputs, dim=2).view(runs, batch * horizon, -1)
-        return linear(hidden, self.parameters["wo"], self.parameters["bo"]).view(runs, batch, horizon, 2)
+        logits = linear(torch.stack(outputs, dim=2).flatten(1, 2), self.parameters["wo"], self.parameters["bo"])
+        return self._crew.join(logits.view(runs, own, steps, 2), batch)
 
     def _turn(self, driven: Tensor, memory: Tensor, carried: Tensor) -> tuple[Tensor, Tensor]:
         """One step of the LSTM: what the input drives [runs, episodes, 4 hidden], and the memory before it."""
@@ -97,12 +98,12 @@ def _step_input(time: Tensor, belief: Belief) -> Tensor:
     return torch.cat([belief.state, belief.mean, now], dim=-1)
 
 
-def _episode_input(time: Tensor, episodes: Episodes, horizon: int) -> Tensor:
-    """[runs, episodes, T, S + A + time]"""
-    _, batch, steps = episodes.answered.shape
-    remaining = torch.arange(horizon, horizon - steps, -1)
-    now = time[:, remaining].unsqueeze(1).expand(-1, batch, -1, -1)
-    return torch.cat([episodes.state, episodes.mean, now], dim=-1)
+def _episode_input(time: Tensor, episodes: Episodes, horizon: int, part: slice | None) -> Tensor:
+    """[runs, episodes, T, S + A + time] of all episodes or a part of them."""
+    state, mean = (own if part is None else own[:, part] for own in (episodes.state, episodes.mean))
+    remaining = torch.arange(horizon, horizon - state.shape[2], -1)
+    now = time[:, remaining].unsqueeze(1).expand(-1, state.shape[1], -1, -1)
+    return torch.cat([state, mean, now], dim=-1)
 
 
 class NetworkScore(Score, ABC):

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeGuard, runtime_checkable
 import torch
 from torch import Tensor
 
+from apil.crew import ALONE, Crew
 from apil.nn import Parameters
 from apil.rng import Streams
 from apil.types import ActionBox, Answer, Belief, Episodes
@@ -39,6 +40,8 @@ class QuerySetup:
     """[runs] float: the share of steps that a run may ask on, instead of its threshold; None for no budget."""
     features: int = 0
     """F, the length of `Belief.features`; 0 where beliefs have none."""
+    crew: Crew = ALONE
+    """The processes that train the run. Each computes the loss of the whole batch; networks share the work."""
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from safetensors.torch import load, save
 
+from apil.crew import Crew
 from apil.learning.build import Parts
-from apil.learning.crew import Crew
 from apil.learning.trainer import Trainer
 from apil.settings import RunSettings
 

@@ -68,6 +68,13 @@ class Crew:
         parts = torch.split(message.to(flat.device), [tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
+    def join(self, own: Tensor, count: int) -> Tensor:
+        """[runs, count, ...] of a whole batch from the share of each process [runs, share, ...].
+
+        Gradients reach the own share alone, as often as there are processes: their mean is that of the whole batch.
+        """
+        return own if self.alone else _Joined.apply(own, self, count)  # type: ignore[no-untyped-call]
+
     def gather(self, own: Episodes, count: int) -> Episodes:
         """The whole batch of `count` episodes, from the share of each process."""
         if self.alone:
@@ -110,6 +117,21 @@ class Crew:
 
 
 ALONE = Crew()
+
+
+class _Joined(torch.autograd.Function):
+    """`Crew.join`."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, crew: Crew, count: int) -> Tensor:
+        ctx.part, ctx.size = crew.part(count), crew.size
+        whole = own.new_zeros(own.shape[0], count, *own.shape[2:])
+        whole[:, ctx.part] = own
+        return crew.sum([whole])[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0][:, ctx.part] * ctx.size, None, None
 
 
 @contextmanager
