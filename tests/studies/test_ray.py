@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -207,6 +208,30 @@ encode = [0, 8]
     study = read_study_file(found.out)
     assert study.settings == {"iterations": 9, **found.best.values}
     assert found.best.values["encode"] in (0, 8)
+
+
+_LOOK = """
+from urllib.request import urlopen
+from apil.studies.ray_engine import connected
+with connected(None, 1) as cluster:
+    print(cluster.about)
+    print(urlopen(cluster.about.split()[-1], timeout=60).read().decode())
+"""
+
+
+def test_the_address_of_the_dashboard_is_shown_where_apil_starts_ray() -> None:
+    """In a process of its own: this one may be connected to another cluster."""
+    pytest.importorskip("ray", reason="needs the extra ray: pip install 'apil[ray]'")
+    pytest.importorskip("aiohttp_cors", reason="needs Ray's dashboard: pip install 'ray[default]'")
+    look = [sys.executable, "-c", _LOOK]
+    found = subprocess.run(look, env={**os.environ, **_QUIET}, capture_output=True, text=True, timeout=240)
+    if "timed out during startup" in found.stderr:
+        pytest.skip("Ray did not start in time on this machine")
+    assert found.returncode == 0, found.stderr
+    about, page = found.stdout.split("\n", 1)
+    assert about.startswith("Ray ")
+    assert "dashboard http://127.0.0.1:" in about
+    assert "<title>Ray Dashboard</title>" in page
 
 
 def test_cells_survive_the_way_to_a_worker() -> None:
