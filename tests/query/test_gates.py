@@ -21,7 +21,7 @@ from apil.learning.group import take
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES, takes_budget
-from apil.query.gates import CATCH_UP, RECENT, Budget, Threshold
+from apil.query.gates import CATCH_UP, RECENT, Budget, Drawn, Threshold
 from apil.rng import Streams
 from apil.runs.train import resume_run, start_run
 from apil.settings import RunSettings
@@ -53,9 +53,10 @@ def _spend(gate: Budget, walked: Episodes, batches: int, drift: float) -> list[f
     return [float(value) for value in share]
 
 
+@pytest.mark.parametrize("gate", [Budget, Drawn])
 @pytest.mark.parametrize("drift", [1.0, 0.97, 1.03])
-def test_a_budget_is_kept_whether_scores_stay_fall_or_rise(walked: Episodes, drift: float) -> None:
-    shares = _spend(Budget(torch.tensor([0.1, 0.4])), walked, 100, drift)
+def test_a_budget_is_kept_whether_scores_stay_fall_or_rise(walked: Episodes, drift: float, gate: type[Budget]) -> None:
+    shares = _spend(gate(torch.tensor([0.1, 0.4])), walked, 100, drift)
     np.testing.assert_allclose(shares, [0.1, 0.4], atol=0.01)
 
 
@@ -182,6 +183,52 @@ def test_a_measured_run_asks_the_same_alone_and_in_a_stack() -> None:
         draws = Streams([5, 6]).draws("stack", t)
         score, luck = 3 * draws.uniform(7), draws.uniform(7)
         assert torch.equal(decide(score, luck)[:1], other(score[:1], luck[:1]))
+
+
+def _drawn(walked: Episodes, scores: Tensor, budget: float) -> Drawn:
+    """A gate that has seen these `scores` [2, episodes, T] and asked on its share of the steps."""
+    gate = Drawn(torch.full((2,), budget))
+    steps = walked.live.sum((1, 2))
+    gate.learn(scores, replace(walked, answered=torch.zeros_like(walked.answered)))
+    gate.memory["counts"].copy_(torch.stack([budget * steps, steps], -1))
+    return gate
+
+
+@pytest.mark.parametrize("budget", [0.02, 0.1, 0.5])
+def test_questions_are_drawn_in_proportion_to_their_scores(walked: Episodes, budget: float) -> None:
+    """Scores of 0, 1, 2 and 40, equally often: the expectation is worked out by bisection."""
+    values = torch.tensor([0.0, 1.0, 2.0, 40.0])
+    order = torch.randperm(walked.live.numel(), generator=torch.Generator().manual_seed(0))
+    scores = values[order % 4].view(walked.live.shape)
+    seen = scores[walked.live]
+    low, high = 0.0, 1e6
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (middle * seen).clamp(max=1).mean() < budget else (low, middle)
+    expected = (low * values).clamp(max=1)
+    decide = _drawn(walked, scores, budget).begin()
+    luck = Streams([5, 6]).draws("drawn", 0).uniform(4000)
+    for value, chance in zip(values.tolist(), expected.tolist(), strict=True):
+        share = decide(torch.full_like(luck, value), luck).float().mean()
+        assert share == pytest.approx(chance, abs=0.06), f"score {value}"
+
+
+def test_scores_that_are_all_alike_are_asked_about_at_random(walked: Episodes) -> None:
+    decide = _drawn(walked, torch.full(walked.live.shape, 1e-9), 0.2).begin()
+    luck = Streams([5, 6]).draws("drawn", 0).uniform(4000)
+    assert decide(torch.full_like(luck, 1e-9), luck).float().mean() == pytest.approx(0.2, abs=0.02)
+
+
+def test_a_review_draws_in_proportion_without_replacement(walked: Episodes) -> None:
+    """One state in ten has nine times the score of the others."""
+    scores = torch.where(torch.arange(walked.live.numel()) % 10 == 0, 9.0, 1.0).view(walked.live.shape)
+    gate, high, total = Drawn(torch.full((2,), 0.05)), 0, 0
+    for number in range(100):
+        chosen = gate.review(scores, walked, Streams([5, 6]).draws("review", number).uniform(*walked.live.shape[1:]))
+        assert not bool((chosen & ~walked.live).any())
+        high, total = high + int((chosen & (scores == 9.0)).sum()), total + int(chosen.sum())
+    assert total == pytest.approx(0.05 * 100 * int(walked.live.sum()), rel=0.02)
+    assert 0.4 < high / total < 0.5, "one half, a little less since they are used up"
 
 
 def test_questions_of_a_teacher_that_keeps_control_count() -> None:

@@ -12,12 +12,11 @@ from apil.query.gates import Drawn, Gate, Threshold
 from apil.query.protocol import QueryLoss, QuerySetup, over_steps
 from apil.types import Answer, Belief, Episodes
 
-POWER = 2.0
-"""Questions are drawn with a probability that grows with this power of the score."""
 FLOOR = 0.1
 """Added to the mistakes of an episode: no state is ruled out."""
-SPARED = 0.5
-"""How much less a mistake counts that every action would be, as a share of it."""
+POWERS, SPARED = (2.0, 4.0), (0.5, 1.0)
+"""The power of the score that questions are drawn in proportion to, and how much less a mistake counts that every
+action would be, as a share of it; where early ends are gradual, so that much is guessed, and otherwise."""
 SUDDEN, FORGET = 0.6, 0.05
 """How sudden early ends are at first, and the weight of each new one in the moving average."""
 CLIP = 5.0
@@ -82,7 +81,7 @@ class Slip:
 
     def __init__(self, setup: QuerySetup) -> None:
         self._setup = setup
-        self.gate = Threshold(setup.thresholds) if setup.budgets is None else Drawn(setup.budgets, POWER)
+        self.gate = Threshold(setup.thresholds) if setup.budgets is None else Drawn(setup.budgets)
         runs, size = len(setup.streams.seeds), setup.features or setup.state_size
         self.columns = torch.linspace(0, size - 1, min(size, FEATURES)).round().long()
         shape = (runs, len(self.columns))
@@ -147,6 +146,15 @@ class Slip:
         mistake, end = (logs.view(runs, states, len(some), 2) for logs in found)
         return mistake, end
 
+    def sudden(self) -> Tensor:
+        """[runs] bool: early ends come from the last action alone."""
+        return self._sudden > 0.5
+
+    def pick(self, pair: tuple[float, float]) -> Tensor:
+        """[runs, 1]: the second of two numbers where early ends are sudden, otherwise the first."""
+        gradual, sudden = pair
+        return torch.where(self.sudden(), sudden, gradual).unsqueeze(1)
+
     def of_policy(self, seen: Tensor, mean: Tensor) -> Tensor:
         """[runs, n]: how likely the agent is to make a mistake in the states `seen`, less what no action avoids."""
         every = self.predict_all(seen)[0].exp()[..., 1]
@@ -154,7 +162,7 @@ class Slip:
             own = (mean * every).sum(-1)
         else:
             own = self.predict(seen, mean[..., : len(self._setup.box.low)])[0].exp()[..., 0, 1]
-        return (own - SPARED * every.amin(-1)).clamp_min(0.0) + FLOOR / self._setup.horizon
+        return (own - self.pick(SPARED) * every.amin(-1)).clamp_min(0.0) + FLOOR / self._setup.horizon
 
     def observe(self, episodes: Episodes) -> None:
         """The gate learns the scores; features are scaled by all that was seen, and answered states are remembered."""
@@ -248,7 +256,7 @@ class Slip:
             rows = scaled.flatten(0, 1)
             apart = torch.cdist(rows, rows, compute_mode=_EXACT).view(runs, -1, horizon, horizon)
             back = apart <= (self.near() * varying)[:, None, None, None]
-            sudden = (self._sudden > 0.5).unsqueeze(1).expand_as(episodes.success)
+            sudden = self.sudden().unsqueeze(1).expand_as(episodes.success)
             flat = (own.flatten(0, 1) for own in (back, episodes.live, episodes.success, sudden))
             among, known = slips(*flat)
             self._seen = episodes, among.view_as(episodes.live), known.view_as(episodes.live)
@@ -319,12 +327,13 @@ class SlipSession:
         self._before.append(state)
         chance = self._slip * self._clean
         chance = torch.where(self._returned, RETURNED * chance, chance)
-        alike = self._alike(state)
-        self._score = chance / (1 + REPEAT * alike)
+        alike, power = self._alike(state), self._policy.pick(POWERS)
+        self._score = (chance / (1 + REPEAT * alike)) ** power
         asks = self._gate(self._score, luck, belief.live, None)
         if self._training and bool((asks.sum(1) > 1).any()):
             # Episodes side by side are often in states alike: each question counts for the others of this step.
-            self._score = chance / (1 + REPEAT * (alike + self._alike.among(state, asks, self._score)))
+            alike = alike + self._alike.among(state, asks, self._score)
+            self._score = (chance / (1 + REPEAT * alike)) ** power
             asks = asks & self._gate(self._score, luck, belief.live, None)
         return asks
 
@@ -340,11 +349,12 @@ class SlipSession:
 
 
 def slip(setup: QuerySetup) -> Slip:
-    """SLIP: draws questions in proportion to u^2, with u(s_t) = m(s_t) prod_{i<t} (1 - m(s_i)) / (1 + 3 n(s_t)), a
+    """SLIP: draws questions in proportion to u^4, with u(s_t) = m(s_t) prod_{i<t} (1 - m(s_i)) / (1 + 3 n(s_t)), a
     tenth of it where the episode has been before.
 
-    m(s) = sum_a pi(a | s) q(s, a) - min_a q(s, a) / 2 + 0.1 / T, with q(s, a) the probability that a is a mistake in s
-    as a network predicts it, learned from recent episodes by what hindsight says of them (`slips`). The product runs
-    over the steps that nobody answered. n counts answered states like s_t.
+    m(s) = sum_a pi(a | s) q(s, a) - min_a q(s, a) + 0.1 / T, with q(s, a) the probability that a is a mistake in s as a
+    network predicts it, learned from recent episodes by what hindsight says of them (`slips`). The product runs over
+    the steps that nobody answered. n counts answered states like s_t. Where early ends are gradual, hindsight guesses:
+    then it is u^2, and half of the minimum.
     """
     return Slip(setup)

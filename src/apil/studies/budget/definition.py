@@ -22,7 +22,7 @@ Level = Literal["low", "middle", "high"]
 LEVELS: tuple[Level, ...] = ("low", "middle", "high")
 NEVER, TOP, BASELINE = "never", "dagger", "random"
 """Rules that every comparison needs: the bottom of the scale, its top, and what the others are compared with."""
-CONTROLS = (BASELINE, "random-review", "one-an-episode")
+CONTROLS = (BASELINE, "random-slow", "random-review", "one-an-episode")
 """Rules that place their questions by chance."""
 QUICK_SEEDS = 3
 
