@@ -14,6 +14,7 @@ import apil
 from apil.query.protocol import QuerySetup
 from apil.query.slip import ANSWERS, FLOOR, REACH, REPEAT, RETURNED, Slip, slip, slips
 from apil.rng import Streams
+from apil.runs.resolve import resolve
 from apil.types import Answer, Belief, Episodes, Uncertainty
 
 
@@ -271,6 +272,14 @@ def test_questions_of_one_step_count_for_each_other() -> None:
     assert second == pytest.approx(first / (1 + REPEAT) ** 4, rel=1e-3)
     assert third == pytest.approx(first / (1 + 2 * REPEAT) ** 4, rel=1e-3)
     assert asks == [score == first for score in found]
+
+
+def test_it_asks_slowly_where_answers_are_counted() -> None:
+    """Then only answers cost. With a number of iterations instead, there must be something to learn from in time."""
+    spent = resolve("maze", "detm", "slip", {"answer_budget": 300}, {}).settings.query
+    assert (spent.budget, spent.answer_budget) == (1 / 160, 300)
+    assert resolve("maze", "detm", "slip", {}, {}).settings.query.budget == 1 / 40
+    assert resolve("maze", "detm", "random", {"answer_budget": 300}, {}).settings.query.budget == 1 / 40
 
 
 def test_a_budget_of_answers_is_spent_exactly_and_the_agent_learns() -> None:

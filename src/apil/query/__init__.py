@@ -97,7 +97,7 @@ def asks_on_share(query: str) -> bool:
 
 
 def share_of(query: str) -> float:
-    """The share of steps that a query policy asks on where nothing else is given: its own, or `SHARE`."""
+    """The share of steps that a query policy asks on until it has had a budget of answers: its own, or `SHARE`."""
     found: float = QUERY_POLICIES.trait(query, "share", SHARE)
     return found
 

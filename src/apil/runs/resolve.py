@@ -23,7 +23,7 @@ from apil.runs.calibration import Calibration, threshold_of
 from apil.select import SELECTORS
 from apil.settings import RunSettings
 from apil.settings.record import described, spelled
-from apil.settings.run import ENDLESS, LEARNING, LEAVES, LOOKS, leaf_of
+from apil.settings.run import ENDLESS, LEARNING, LEAVES, LOOKS, SHARE, leaf_of
 from apil.tasks import TASKS
 from apil.tasks.options import Resolved, options_of
 from apil.tasks.protocol import Task
@@ -76,13 +76,13 @@ def resolve(
         open_ones |= _learning(parts.learning, settings)
     if (asking := asking_of(query)) is not None:
         open_ones["asking"] = asking
-    share = open_ones.pop("budget", share_of(query))
     flat = settings.get("stop") == "when-flat"
     if flat:
         open_ones["looks"] = LOOKS
     spends = flat or settings.get("answer_budget") is not None
     if spends:
         open_ones["iterations"] = ENDLESS
+    share = open_ones.pop("budget", share_of(query) if spends else SHARE)
     if settings.get("threshold") is None and settings.get("budget") is None:
         paced = takes_budget(query) and (spends or asks_on_share(query))
         open_ones |= {"budget": share} if paced else {"threshold": threshold_of(calibration, name, query)}

@@ -20,7 +20,7 @@ from apil.runs.calibration import Calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings import QuerySettings, RunSettings
 from apil.settings.record import Count, Distance, Few, FromList, Options, Says, Share, Size, Text, nested, record
-from apil.settings.run import ENDLESS, LEAVES
+from apil.settings.run import ENDLESS, LEAVES, SHARE
 from apil.studies.plan import Cell
 
 _REACH = (0.5, 0.9)
@@ -269,7 +269,7 @@ def _gated(base: RunSettings, rule: Rule, calibration: Calibration, study: Study
     threshold, share = rule.threshold, rule.budget
     if threshold is None and share is None:
         if takes_budget(rule.query) and (answers is not None or asks_on_share(rule.query)):
-            share = share_of(rule.query)
+            share = SHARE if answers is None else share_of(rule.query)
         else:
             threshold = threshold_of(calibration, base.task.name, rule.query)
     require_threshold(base.task.name, rule.query, threshold, share)
