@@ -44,10 +44,16 @@ def distance(episode: Any) -> float:
     return min(LOST, max(0.01, math.hypot(x, y) + math.hypot(vx, vy) + abs(angle)))
 
 
-def lander() -> Any:
-    """To come down on the pad in one piece and at rest."""
+def lander(gravity: float = -10.0, wind: float = 0.0) -> Any:
+    """To come down on the pad in one piece and at rest; `wind` is its power, 0 for none."""
+    weather: dict[str, Any] = {
+        "gravity": gravity,
+        "enable_wind": wind > 0,
+        "wind_power": wind,
+        "turbulence_power": wind / 10,
+    }
     return from_gymnasium(
-        lambda: Held(gymnasium.make("LunarLander-v3", disable_env_checker=True)),
+        lambda: Held(gymnasium.make("LunarLander-v3", disable_env_checker=True, **weather)),
         distance=distance,
         horizon=HORIZON,
         batch=4,

@@ -358,7 +358,10 @@ class Trainer:
         updates = self.configs[0].learner.updates
         if not self.configs[0].walks:
             self.store.add(episodes, self.iteration, self.iteration * updates, self._executes)
-        return self._learner.replay(episodes, self.store, self.iteration, updates, ~self._spending.ended)
+        left = self._spending.left(self._meter.answers)
+        running = ~self._spending.ended
+        asking = running if left is None else left > 0
+        return self._learner.replay(episodes, self.store, self.iteration, updates, running, asking)
 
     def _validate(self) -> list[Row]:
         """The loss on answers that are held out, and whether a run that has spent its answers still learns.

@@ -94,17 +94,18 @@ class Learner:
             return agents.model.losses(agents.thinking.bring(lessons), draws, part)
 
     def replay(
-        self, episodes: Episodes, store: Store, iteration: int, updates: int, running: Tensor
+        self, episodes: Episodes, store: Store, iteration: int, updates: int, running: Tensor, asking: Tensor
     ) -> dict[str, Tensor]:
         """Query policies learn from the newest episodes, and the model makes `updates` steps from the store.
 
-        Runs that are not `running` [runs] stay as they are. Returns the losses and logs, each [runs].
+        Runs that are not `running` [runs] stay as they are. Query policies of runs that are no longer `asking` [runs]
+        make a single step. Returns the losses and logs, each [runs].
         """
         agents, of_model, of_query = self._agents, self._optimizers[:2], self._optimizers[2:]
         query = self._query_terms(episodes)
         _check_finite(agents, [("policy", self._everyone, episodes.mean.sum((1, 2, 3))), *query.named], iteration)
         if of_query:
-            self._learn_to_ask(episodes, query, iteration, updates, running)
+            self._learn_to_ask(episodes, query, iteration, updates, running, asking)
         fresh = episodes.answered.flatten(1).any(1)
         total = torch.zeros(2, len(running))
         for number in range(iteration * updates, (iteration + 1) * updates):
@@ -136,25 +137,40 @@ class Learner:
         identity = self._of_model(lessons, number, "liked")[1]
         return (losses[0], torch.where(theirs.to(identity.device), identity, losses[1])), theirs
 
-    def _learn_to_ask(self, fresh: Episodes, query: _QueryTerms, iteration: int, updates: int, running: Tensor) -> None:
-        """`updates` steps of the query policies from the window; without one, a single step from the fresh episodes."""
-        of_query = self._optimizers[2:]
+    def _learn_to_ask(
+        self,
+        fresh: Episodes,
+        query: _QueryTerms,
+        iteration: int,
+        updates: int,
+        running: Tensor,
+        asking: Tensor,
+    ) -> None:
+        """Up to `updates` steps of the query policies from the window; without one, a single step from the fresh
+        episodes."""
+        of_query, place = self._optimizers[2:], self._agents.asking
         active = [own & running[runs] for own, (_, runs, _) in zip(query.active, of_query, strict=True)]
         if self._window is None:
             self._descend(of_query, query.losses, active)
             return
         self._window.add(fresh)
-        recent = self._window.episodes(self._agents, iteration)
+        window = self._window.episodes(self._agents, iteration)
+        with place:
+            recent = [place.bring(take(window, group.runs)) for group in self._learning]
+        learning = running
         for _ in range(updates):
             again = self._losses(recent)
-            active = [own.active & running[runs] for own, (_, runs, _) in zip(again, of_query, strict=True)]
+            active = [own.active & learning[runs] for own, (_, runs, _) in zip(again, of_query, strict=True)]
             self._descend(of_query, [own.loss for own in again], active)
+            learning = running & asking
+            if not bool(learning.any()):
+                break
 
-    def _losses(self, episodes: Episodes) -> list[QueryLoss]:
-        """Of the query policies that learn, in the order of their optimisers."""
+    def _losses(self, episodes: Sequence[Episodes]) -> list[QueryLoss]:
+        """Of the query policies that learn, in the order of their optimisers; each from its own `episodes`."""
         place = self._agents.asking
         with place:
-            found = [group.part.loss(place.bring(take(episodes, group.runs))) for group in self._learning]
+            found = [group.part.loss(own) for group, own in zip(self._learning, episodes, strict=True)]
         return [replace(own, active=place.back(own.active)) for own in found if own is not None]
 
     def _named(self, policy: Tensor, identity: Tensor) -> list[tuple[str, Places, Tensor]]:

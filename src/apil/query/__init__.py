@@ -13,6 +13,7 @@ from typing import Any
 
 from apil.errors import ApilError
 from apil.registry import Registry
+from apil.settings.run import SHARE
 
 QUERY_POLICIES = Registry("query policy", "apil.query_policies")
 
@@ -25,7 +26,7 @@ def _gated(default: float | None = None, limit: float | None = None) -> dict[str
 
 
 _GATED, _SHARE = _gated(), _gated(limit=1.0)
-_SLIP = _SHARE | {"asks_on_share": True}
+_SLIP = _SHARE | {"asks_on_share": True, "share": 1 / 160}
 _APIL = {"takes_budget": True, "settings": ("sigma", "epsilon", "gap")}
 _REVIEW = {"asking": "review"}
 """Asks about states of an episode after its end."""
@@ -93,6 +94,12 @@ def default_threshold(query: str) -> float | None:
 def asks_on_share(query: str) -> bool:
     """Whether a query policy asks on a share of the steps where neither a threshold nor a budget is given."""
     return bool(QUERY_POLICIES.trait(query, "asks_on_share", False))
+
+
+def share_of(query: str) -> float:
+    """The share of steps that a query policy asks on where nothing else is given: its own, or `SHARE`."""
+    found: float = QUERY_POLICIES.trait(query, "share", SHARE)
+    return found
 
 
 def asking_of(query: str) -> str | None:

@@ -136,6 +136,42 @@ class Budget(Gate):
         return ((rank < wanted.unsqueeze(1)) & live).view_as(luck)
 
 
+class Drawn(Budget):
+    """Asks on a given share of the steps, each drawn with a probability that grows with a power of its score.
+
+    The probability is min(1, c u^power), with the c for which the last `RECENT` scores would have had the share that is
+    due. Where all scores are alike this is asking at random; where few are high, they are what is asked about.
+    """
+
+    def __init__(self, budgets: Tensor, power: float) -> None:
+        super().__init__(budgets)
+        self._power = power
+
+    def begin(self, training: bool = True) -> OpenGate:
+        """In training c is computed once for a batch."""
+        if not training:
+            return super().begin(training)
+        due, known = self._due().unsqueeze(1), self._known.sum(1, keepdim=True)
+        weights = torch.where(self._known, self._weighed(self._recent), 0.0).sort(1, descending=True).values
+        # If the first k are certain, the others share what is left in proportion.
+        rest = weights.flip(1).cumsum(1).flip(1).clamp_min(1e-300)
+        factors = (due * known - torch.arange(RECENT)) / rest
+        first = (factors * weights <= 1.0).int().argmax(1, keepdim=True)
+        factor = factors.gather(1, first).clamp_min(0.0)
+
+        def decide(score: Tensor, luck: Tensor, live: Tensor | None = None, held: Tensor | None = None) -> Tensor:
+            return luck < torch.where(known == 0, due, factor * self._weighed(score))
+
+        return decide
+
+    def review(self, scores: Tensor, episodes: Episodes, luck: Tensor) -> Tensor:
+        """Draws as many as are due without replacement, in the same proportions (Efraimidis and Spirakis 2006)."""
+        return super().review(self._weighed(scores) / -luck.double().log(), episodes, luck)
+
+    def _weighed(self, scores: Tensor) -> Tensor:
+        return scores.double().clamp_min(0.0) ** self._power
+
+
 class MeasuredBudget:
     """A budget where an agent is measured, or acts after training: it adapts within one batch of episodes.
 

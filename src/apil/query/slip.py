@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from apil.nn import Parameters
-from apil.query.gates import Gate, gate_of
-from apil.query.network import query_network
+from apil.nn import Parameters, mlp, mlp_parameters
+from apil.query.gates import Drawn, Gate, Threshold
 from apil.query.protocol import QueryLoss, QuerySetup, over_steps
 from apil.types import Answer, Belief, Episodes
 
+POWER = 2.0
+"""Questions are drawn with a probability that grows with this power of the score."""
+FLOOR = 0.1
+"""Added to the mistakes of an episode: no state is ruled out."""
+SPARED = 0.5
+"""How much less a mistake counts that every action would be, as a share of it."""
+SUDDEN, FORGET = 0.6, 0.05
+"""How sudden early ends are at first, and the weight of each new one in the moving average."""
+CLIP = 5.0
+"""Standard deviations; what lies farther out is clipped."""
 REPEAT = 3.0
 """How much an answered state counts against asking in the same state again."""
 REACH = 0.1
@@ -33,22 +41,23 @@ _STEADY = 1e-3
 """Features with a standard deviation below this are left out."""
 
 
-def slips(back: Tensor, live: Tensor, success: Tensor) -> tuple[Tensor, Tensor]:
-    """Where an episode slipped, in hindsight.
+def slips(back: Tensor, live: Tensor, success: Tensor, sudden: Tensor) -> tuple[Tensor, Tensor]:
+    """The steps among which an episode made its first mistake, in hindsight.
 
     The first circle of an episode is the way from a state back to it that is completed first: one of its steps was a
     mistake, and what comes after it says nothing about the first mistake. An episode without a circle that ends too
-    early has slipped at its last step. One that has run out of time has slipped somewhere: each step has an equal
-    share.
+    early made it at its last step, if such ends are sudden; otherwise, and if it has run out of time, it made it
+    somewhere.
 
     Args:
         back: `[episodes, T, T]` bool: the state of step j is that of step i, where j > i.
         live: `[episodes, T]` bool.
         success: `[episodes]` bool.
+        sudden: `[episodes]` bool: an early end comes from the last action alone.
 
     Returns:
-        `[episodes, T]` float: how likely the step was a slip; and `[episodes, T]` bool: the steps of which that is
-        known.
+        `[episodes, T]` bool: one of these steps was a mistake, if there are any; and `[episodes, T]` bool: the steps of
+        which something is known.
     """
     horizon = live.shape[1]
     step = torch.arange(horizon)
@@ -58,12 +67,11 @@ def slips(back: Tensor, live: Tensor, success: Tensor) -> tuple[Tensor, Tensor]:
     opened = torch.where(returns == closed, step, -1).amax(-1, keepdim=True)
     circle = closed < horizon
     length = live.sum(-1, keepdim=True)
-    known = live & (step < torch.where(circle, closed, horizon))
     failed = ~success.unsqueeze(-1) & ~circle
-    early = failed & (length < horizon)
-    found = (circle & (step >= opened) & (step < closed)) | (early & (step == length - 1))
-    late = failed & (length == horizon)
-    return torch.where(late, 1.0 / horizon, found.float()), known
+    at_once = sudden.unsqueeze(-1) & (length < horizon)
+    first = torch.where(circle, opened, torch.where(at_once, length - 1, 0))
+    end = torch.where(circle, closed, length)
+    return live & (circle | failed) & (step >= first) & (step < end), live & (step < end)
 
 
 class Slip:
@@ -73,32 +81,80 @@ class Slip:
     reads_features = True
 
     def __init__(self, setup: QuerySetup) -> None:
-        self._setup, self.gate = setup, gate_of(setup)
-        self.network = query_network(setup, "slip")
-        self.parameters: Parameters = self.network.parameters
+        self._setup = setup
+        self.gate = Threshold(setup.thresholds) if setup.budgets is None else Drawn(setup.budgets, POWER)
         runs, size = len(setup.streams.seeds), setup.features or setup.state_size
         self.columns = torch.linspace(0, size - 1, min(size, FEATURES)).round().long()
         shape = (runs, len(self.columns))
+        # Four logits for each action or, where these are continuous, for the one that is part of the input.
+        inputs, outputs = (0, setup.actions) if setup.box is None else (len(setup.box.low), 1)
+        sizes = (shape[1] + inputs, setup.hidden, 4 * outputs)
+        self.parameters: Parameters = mlp_parameters(setup.streams, "slip", sizes)
         self._answers = torch.zeros(runs, ANSWERS, shape[1])
         self._given = torch.zeros(runs, dtype=torch.float64)
         self._sums = torch.zeros(runs, 2, shape[1], dtype=torch.float64)
         self._steps = torch.zeros(runs, dtype=torch.float64)
         self._short = torch.zeros(runs)
+        self._sudden = torch.full((runs,), SUDDEN)
+        self._seen: tuple[Episodes, Tensor, Tensor] | None = None
         own = {"answers": self._answers, "given": self._given, "sums": self._sums}
         self.memory: Parameters = {
             **own,
             "steps": self._steps,
             "short": self._short,
+            "sudden": self._sudden,
             **{f"gate.{name}": value for name, value in self.gate.memory.items()},
         }
 
     def begin(self, episodes: int, training: bool = True) -> SlipSession:
-        return SlipSession(self, self.network.begin(episodes), self.gate, training)
+        return SlipSession(self, self.gate, training)
 
-    def prior(self, logits: Tensor) -> Tensor:
-        """Before anything is learned, one step of an episode is a slip and each is as likely as the others."""
-        right, wrong = logits.unbind(-1)
-        return torch.stack([right, wrong - math.log(max(1, self._setup.horizon - 1))], -1)
+    def inputs(self, seen: Tensor) -> Tensor:
+        """[runs, n, features] as observed -> the same standardised, and clipped."""
+        mean = (self._sums[:, 0] / self._steps.clamp_min(1.0).unsqueeze(-1)).float()
+        return ((seen - mean.unsqueeze(1)) * self.scale().unsqueeze(1)).clamp(-CLIP, CLIP)
+
+    def predict(self, seen: Tensor, action: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What each action leads to in the states `seen` [runs, n, features]: log-probabilities, each [runs, n, A, 2].
+
+        Of no mistake and a mistake; and of going on and an early end. With a continuous `action` [runs, n, size], from
+        -1 to 1, those of this one: A is 1. Before anything is learned, each is expected once an episode.
+        """
+        inputs = self.inputs(seen) if action is None else torch.cat([self.inputs(seen), action], -1)
+        logits = mlp(self.parameters, inputs)
+        rare = math.log(max(1, self._setup.horizon - 1))
+        pairs = [torch.stack([logits[..., k::4], logits[..., k + 1 :: 4] - rare], -1) for k in (0, 2)]
+        return pairs[0].log_softmax(-1), pairs[1].log_softmax(-1)
+
+    def predict_taken(self, seen: Tensor, taken: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for the action `taken` [runs, n] or, as the task has it, [runs, n, size]: each [runs, n, 2]."""
+        if self._setup.box is None:
+            places = taken.view(*taken.shape, 1, 1).expand(-1, -1, -1, 2)
+            mistake, end = (logs.gather(2, places) for logs in self.predict(seen))
+        else:
+            mistake, end = self.predict(seen, self._setup.box.scaled(taken))
+        return mistake.squeeze(2), end.squeeze(2)
+
+    def predict_all(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for all actions; of continuous ones for none at all, and each as far as it goes either way."""
+        if self._setup.box is None:
+            return self.predict(seen)
+        size, (runs, states, width) = len(self._setup.box.low), seen.shape
+        axes = torch.eye(size)
+        some = torch.cat([torch.zeros(1, size), axes, -axes])
+        wide = seen.unsqueeze(2).expand(-1, -1, len(some), -1).reshape(runs, -1, width)
+        found = self.predict(wide, some.repeat(states, 1).expand(runs, -1, -1))
+        mistake, end = (logs.view(runs, states, len(some), 2) for logs in found)
+        return mistake, end
+
+    def of_policy(self, seen: Tensor, mean: Tensor) -> Tensor:
+        """[runs, n]: how likely the agent is to make a mistake in the states `seen`, less what no action avoids."""
+        every = self.predict_all(seen)[0].exp()[..., 1]
+        if self._setup.box is None:
+            own = (mean * every).sum(-1)
+        else:
+            own = self.predict(seen, mean[..., : len(self._setup.box.low)])[0].exp()[..., 0, 1]
+        return (own - SPARED * every.amin(-1)).clamp_min(0.0) + FLOOR / self._setup.horizon
 
     def observe(self, episodes: Episodes) -> None:
         """The gate learns the scores; features are scaled by all that was seen, and answered states are remembered."""
@@ -113,6 +169,7 @@ class Slip:
                 self._answers[run, int(self._given[run]) % ANSWERS] = state
                 self._given[run] += 1
         self._measure_steps(seen, live)
+        self._measure_ends(seen, episodes)
 
     def _measure_steps(self, seen: Tensor, live: Tensor) -> None:
         """Keeps how long a short step is, as a moving average over batches."""
@@ -122,6 +179,27 @@ class Slip:
         short = torch.where(moves, lengths, torch.nan).flatten(1).nanquantile(SHORT, dim=1)
         before = torch.where(self._short > 0, 0.9 * self._short + 0.1 * short, short)
         self._short.copy_(torch.where(short.isnan(), self._short, before))
+
+    def _measure_ends(self, seen: Tensor, episodes: Episodes) -> None:
+        """Keeps how much early ends hang on the last action, as a moving average over them.
+
+        Of an episode that has not been learned from yet: 1 where the end is expected after the action taken alone, 0
+        where it is expected as much after the others, at least -1.
+        """
+        live = episodes.live
+        last = (live.sum(-1) - 1).clamp_min(0)
+        rows = torch.stack([own[torch.arange(own.shape[0]), at] for own, at in zip(seen, last, strict=True)])
+        taken = torch.stack([own[torch.arange(len(at)), at] for own, at in zip(episodes.taken, last, strict=True)])
+        answered = episodes.answered.gather(2, last.unsqueeze(-1)).squeeze(-1)
+        early = ~live[..., -1] & ~episodes.success & ~answered
+        with torch.no_grad():
+            end, every = self.predict_taken(rows, taken)[1].exp()[..., 1], self.predict_all(rows)[1].exp()[..., 1]
+        # The action taken is one of all, if there are finitely many.
+        most = 1 - 1 / every.shape[-1] if self._setup.box is None else 1.0
+        sudden = ((1 - every.mean(-1) / end) / most).clamp_min(-1.0)
+        for episode in range(early.shape[1]):
+            moved = (1 - FORGET) * self._sudden + FORGET * sudden[:, episode]
+            self._sudden.copy_(torch.where(early[:, episode], moved, self._sudden))
 
     def scale(self) -> Tensor:
         """[runs, features]: what features are multiplied with, 0 for those that do not vary."""
@@ -141,24 +219,49 @@ class Slip:
         return Alike(known, [2 * REACH**2 * max(1, int(own)) for own in (scale > 0).sum(1)])
 
     def loss(self, episodes: Episodes) -> QueryLoss:
-        """Negative log-likelihood of the slips that hindsight finds, where nobody answered; summed over steps, averaged
-        over episodes."""
+        """Cross-entropy with the steps to blame and with early ends, summed over steps, averaged over episodes.
+
+        One of the steps of the first circle is to blame, each as far as it is likely to have been a mistake. Where
+        nothing narrows it down all steps of an episode are to blame alike. An answered step is not.
+        """
         runs, batch, horizon = episodes.live.shape
-        scaled = episodes.features[..., self.columns] * self.scale().view(runs, 1, 1, -1)
-        varying = (self.scale() > 0).sum(1).clamp_min(1).sqrt()
-        rows = scaled.flatten(0, 1)
-        apart = torch.cdist(rows, rows, compute_mode=_EXACT).view(runs, batch, horizon, horizon)
-        back = apart <= (self.near() * varying)[:, None, None, None]
-        slipped, known = slips(back.flatten(0, 1), episodes.live.flatten(0, 1), episodes.success.flatten())
-        slipped, known = slipped.view_as(episodes.live), known.view_as(episodes.live)
-        logs = self.prior(self.network.over_episodes(episodes)).log_softmax(-1)
-        loss = -(slipped * logs[..., 1] + (1 - slipped) * logs[..., 0])
-        known = known & ~episodes.answered
-        return QueryLoss(over_steps(loss, known), known.flatten(1).any(1))
+        live = episodes.live
+        among, known = self._slips(episodes)
+        among = among & ~episodes.answered
+        found = self.predict_taken(episodes.features[..., self.columns].flatten(1, 2), episodes.taken.flatten(1, 2))
+        mistake, end = (logs.view(runs, batch, horizon, 2) for logs in found)
+        length = live.sum(-1, keepdim=True)
+        early = (torch.arange(horizon) == length - 1) & ~live[..., -1:] & ~episodes.success.unsqueeze(-1)
+        likely = torch.where(among, mistake.detach().exp()[..., 1], 0.0)
+        blame = likely / likely.sum(-1, keepdim=True).clamp_min(1e-30)
+        whole = self._slips(episodes)[0][..., :1] & (known == live).all(-1, keepdim=True)
+        blame = torch.where(whole, among / length.clamp_min(1), blame)
+        loss = over_steps(_entropy(mistake, blame), known) + over_steps(_entropy(end, early.float()), live)
+        return QueryLoss(loss, known.flatten(1).any(1))
+
+    def _slips(self, episodes: Episodes) -> tuple[Tensor, Tensor]:
+        """`slips` of all episodes; they are the same at every step of learning from them, and taken once."""
+        if self._seen is None or self._seen[0] is not episodes:
+            runs, _, horizon = episodes.live.shape
+            scaled = episodes.features[..., self.columns] * self.scale().view(runs, 1, 1, -1)
+            varying = (self.scale() > 0).sum(1).clamp_min(1).sqrt()
+            rows = scaled.flatten(0, 1)
+            apart = torch.cdist(rows, rows, compute_mode=_EXACT).view(runs, -1, horizon, horizon)
+            back = apart <= (self.near() * varying)[:, None, None, None]
+            sudden = (self._sudden > 0.5).unsqueeze(1).expand_as(episodes.success)
+            flat = (own.flatten(0, 1) for own in (back, episodes.live, episodes.success, sudden))
+            among, known = slips(*flat)
+            self._seen = episodes, among.view_as(episodes.live), known.view_as(episodes.live)
+        return self._seen[1], self._seen[2]
 
     def review(self, episodes: Episodes, luck: Tensor) -> Tensor:
         scores = episodes.notes[..., 0] if episodes.notes.shape[-1] else torch.zeros_like(luck)
         return self.gate.review(scores, episodes, luck)
+
+
+def _entropy(logs: Tensor, wanted: Tensor) -> Tensor:
+    """[...]: the cross-entropy of log-probabilities [..., 2] with the probability `wanted` of the second."""
+    return -(wanted * logs[..., 1] + (1 - wanted) * logs[..., 0])
 
 
 class Alike:
@@ -196,8 +299,8 @@ class Alike:
 class SlipSession:
     """SLIP during one batch of episodes."""
 
-    def __init__(self, policy: Slip, logits: Callable[[Belief], Tensor], gate: Gate, training: bool) -> None:
-        self._policy, self._logits, self._training = policy, logits, training
+    def __init__(self, policy: Slip, gate: Gate, training: bool) -> None:
+        self._policy, self._training = policy, training
         self._gate, self._alike, self._scale = gate.begin(training), policy.alike(), policy.scale().unsqueeze(1)
         varying = (self._scale > 0).sum(-1).clamp_min(1).sqrt()
         self._near = policy.near().unsqueeze(1) * varying
@@ -206,9 +309,9 @@ class SlipSession:
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """m(s) times the chance that no slip came before, less where the episode or an answer was before."""
-        seen = belief.state if belief.features is None else belief.features
-        state = seen[..., self._policy.columns] * self._scale
-        self._slip = self._policy.prior(self._logits(belief)).softmax(-1)[..., 1]
+        seen = (belief.state if belief.features is None else belief.features)[..., self._policy.columns]
+        state = seen * self._scale
+        self._slip = self._policy.of_policy(seen, belief.mean)
         if not self._before:
             self._clean, self._returned = torch.ones_like(self._slip), torch.zeros_like(self._slip, dtype=torch.bool)
         for earlier in self._before:
@@ -237,9 +340,11 @@ class SlipSession:
 
 
 def slip(setup: QuerySetup) -> Slip:
-    """SLIP: u(s_t) = m(s_t) prod_{i<t} (1 - m(s_i)) / (1 + 3 n(s_t)), a tenth of it where the episode has been before.
+    """SLIP: draws questions in proportion to u^2, with u(s_t) = m(s_t) prod_{i<t} (1 - m(s_i)) / (1 + 3 n(s_t)), a
+    tenth of it where the episode has been before.
 
-    m is the probability of a slip as a network predicts it, learned from recent episodes by what hindsight says of
-    them (`slips`). The product runs over the steps that nobody answered. n counts answered states like s_t.
+    m(s) = sum_a pi(a | s) q(s, a) - min_a q(s, a) / 2 + 0.1 / T, with q(s, a) the probability that a is a mistake in s
+    as a network predicts it, learned from recent episodes by what hindsight says of them (`slips`). The product runs
+    over the steps that nobody answered. n counts answered states like s_t.
     """
     return Slip(setup)

@@ -16,13 +16,14 @@ from apil.query import (
     asks_on_share,
     check_asking,
     needs_threshold,
+    share_of,
     takes_budget,
 )
 from apil.runs.calibration import Calibration, threshold_of
 from apil.select import SELECTORS
 from apil.settings import RunSettings
 from apil.settings.record import described, spelled
-from apil.settings.run import ENDLESS, LEARNING, LEAVES, LOOKS, SHARE, leaf_of
+from apil.settings.run import ENDLESS, LEARNING, LEAVES, LOOKS, leaf_of
 from apil.tasks import TASKS
 from apil.tasks.options import Resolved, options_of
 from apil.tasks.protocol import Task
@@ -75,7 +76,7 @@ def resolve(
         open_ones |= _learning(parts.learning, settings)
     if (asking := asking_of(query)) is not None:
         open_ones["asking"] = asking
-    share = open_ones.pop("budget", SHARE)
+    share = open_ones.pop("budget", share_of(query))
     flat = settings.get("stop") == "when-flat"
     if flat:
         open_ones["looks"] = LOOKS

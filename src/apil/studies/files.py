@@ -15,12 +15,12 @@ from pydantic import AfterValidator
 
 from apil.errors import ApilError, unknown_name
 from apil.learning.build import check_options, committee_of, require_threshold
-from apil.query import QUERY_POLICIES, asking_of, asks_on_share, check_asking, needs_threshold, takes_budget
+from apil.query import QUERY_POLICIES, asking_of, asks_on_share, check_asking, needs_threshold, share_of, takes_budget
 from apil.runs.calibration import Calibration, threshold_of
 from apil.runs.resolve import resolve
 from apil.settings import QuerySettings, RunSettings
 from apil.settings.record import Count, Distance, Few, FromList, Options, Says, Share, Size, Text, nested, record
-from apil.settings.run import ENDLESS, LEAVES, SHARE
+from apil.settings.run import ENDLESS, LEAVES
 from apil.studies.plan import Cell
 
 _REACH = (0.5, 0.9)
@@ -269,7 +269,7 @@ def _gated(base: RunSettings, rule: Rule, calibration: Calibration, study: Study
     threshold, share = rule.threshold, rule.budget
     if threshold is None and share is None:
         if takes_budget(rule.query) and (answers is not None or asks_on_share(rule.query)):
-            share = SHARE
+            share = share_of(rule.query)
         else:
             threshold = threshold_of(calibration, base.task.name, rule.query)
     require_threshold(base.task.name, rule.query, threshold, share)
