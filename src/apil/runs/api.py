@@ -89,10 +89,10 @@ def train(
 
     `make_optimizer` replaces the optimiser named in the settings. `as_printed` learns as printed in the paper: from
     each answer once, with its layer sizes and learning rate. `answers_from` is the folder of an earlier run whose
-    answers are learned from as well; they do not count as answers of this run. `device` is that of models and query policies:
-    cpu, cuda (or cuda:1, ...) or mps; the returned agent is on the CPU. `progress` shows the run as `apil train` does:
-    a live panel in a terminal, a bar in a notebook, else plain lines. `tensorboard` also writes the metrics for
-    TensorBoard, to the folder `tensorboard` of the run.
+    answers are learned from as well; they do not count as answers of this run. `device` is that of models and query
+    policies: cpu, cuda (or cuda:1, ...) or mps; the returned agent is on the CPU. `progress` shows the run as
+    `apil train` does: a live panel in a terminal, a bar in a notebook, else plain lines. `tensorboard` also writes the
+    metrics for TensorBoard, to the folder `tensorboard` of the run.
 
     Examples:
         >>> trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")
