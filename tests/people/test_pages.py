@@ -158,6 +158,7 @@ def test_a_page_keeps_its_answer_while_the_server_is_away(shown: Any, run: Run) 
 def test_all_fits_the_width_has_labels_and_comes_from_the_server(shown: Any, run: Run, width: int) -> None:
     run.ask(views=[["exit 1: ahead", "a " + "long " * 40]], ask_distance=True, text="go on " * 30)
     for link in (run.links["ann"], run.links[""]):
+        run.channel.call("withdraw", {"questions": []})  # a server whose trainer has been silent for a minute ends
         with page_of(shown, link, width, 740) as page:
             page.wait_for_selector("#desk:not([hidden]), #teachers td")
             assert page.evaluate("document.documentElement.scrollWidth") <= width

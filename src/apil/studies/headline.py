@@ -101,7 +101,7 @@ def _differ(study: StudyRecords) -> list[str]:
     order: list[str] = [query for query in ("apil", "dagger", "random") if query in known]
     if "apil" not in known:
         order = sorted(known, key=lambda query: -fmean(_values(study, query, "success_alone")))[:2]
-    said = []
+    said: list[str] = []
     for query in order:
         shares, success = _shares(study, query), _span(_values(study, query, "success_alone"))
         paid = f" and used {_span(shares)} of DAgger's answers" if shares and query != "dagger" else ""
