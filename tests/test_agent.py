@@ -722,7 +722,7 @@ def test_an_agent_that_remembers_acts_in_episodes(walker: tuple[Trained, Path], 
         actions, state = agent.predict(step.seen, state=state, episode_start=[number == 0] * 3, deterministic=True)
         own = step.belief.mean[0].argmax(-1)
         assert actions.tolist() == own.tolist()
-    with pytest.raises(ApilError, match="Some episodes of the batch start and others go on"):
+    with pytest.raises(ApilError, match="Some episodes of the batch start while others continue"):
         agent.predict(steps[0].seen, state=state, episode_start=[True, False, False])
     with pytest.raises(ApilError, match="remembers the steps of an episode"):
         agent.act(steps[0].seen)

@@ -1,8 +1,8 @@
 """apil: train an agent from several teachers who disagree, and ask them only when asking helps.
 
-Parts of your own get a name with `register_task`, `register_teacher`, `register_query_policy` and `register_selector`;
-it then works wherever a name does. A package names the module that registers its parts by an entry point of the group
-apil.plugins; those of apil.tasks, apil.teachers, apil.query_policies and apil.selectors name a single part each.
+`register_task`, `register_teacher`, `register_query_policy` and `register_selector` give your own parts a name, which
+then works wherever a built-in name does. A package registers its parts through entry points: a module that registers
+them in the group apil.plugins, or single parts in apil.tasks, apil.teachers, apil.query_policies and apil.selectors.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def __dir__() -> list[str]:
 
 
 def register_task(name: str, factory: str | Callable[..., Any], summary: str = "", **facets: Any) -> None:
-    """Gives a task a name: `factory(**options)` returns an `apil.tasks.protocol.Task`.
+    """Registers a task under a name: `factory(**options)` returns an `apil.tasks.protocol.Task`.
 
     `factory` is the class or function itself, or "module:attribute" of it. A task that is more than a state vector
     brings facets, each an object or "module:attribute" of it: `options` (what can be set, `apil.tasks.options`),
@@ -100,7 +100,7 @@ def register_task(name: str, factory: str | Callable[..., Any], summary: str = "
 
 
 def register_teacher(name: str, factory: str | Callable[..., Any], summary: str = "") -> None:
-    """Gives teachers a name: `factory()` returns an `apil.teachers.protocol.Teacher`.
+    """Registers teachers under a name: `factory()` returns an `apil.teachers.protocol.Teacher`.
 
     Examples:
         >>> from apil.teachers import Member, Team
@@ -121,11 +121,11 @@ def register_query_policy(
     needs_threshold: bool | None = None,
     takes_budget: bool | None = None,
 ) -> None:
-    """Gives a query policy a name: `factory(setup, **options)` returns an `apil.query.protocol.QueryPolicy`.
+    """Registers a query policy: `factory(setup, **options)` returns an `apil.query.protocol.QueryPolicy`.
 
-    `apil.query.scored.scored(score)` makes a factory of a score alone. A policy that needs a threshold is refused
-    without one (or a budget, if it takes one). Arguments that are not given are read from
-    the factory's attributes of the same names.
+    `apil.query.scored.scored(score)` makes a factory from a score alone. A policy that needs a threshold is refused
+    without one (or without a budget, if it takes one). Arguments that are not given are read from attributes of the
+    factory with the same names.
 
     Examples:
         >>> from apil.query.scored import scored
@@ -141,7 +141,7 @@ def register_query_policy(
 
 
 def register_selector(name: str, factory: str | Callable[..., Any], summary: str = "") -> None:
-    """Gives a selector a name: `factory(setup, **options)` returns an `apil.select.protocol.Selector`.
+    """Registers a selector under a name: `factory(setup, **options)` returns an `apil.select.protocol.Selector`.
 
     Examples:
         >>> from apil.select.rules import Ranked

@@ -140,7 +140,7 @@ def _exchange() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise ApilError("Another process of torchrun has ended: see what it says; --resume goes on.") from error
+        raise ApilError("Another process of torchrun has ended: see its output; --resume continues the run.") from error
 
 
 def _tables(episodes: Episodes) -> dict[str, Tensor]:

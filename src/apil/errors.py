@@ -1,4 +1,4 @@
-"""Errors that tell the user what was given, what is allowed and what to do."""
+"""Errors that say what was given, what is allowed and what to do."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def locked(folder: Path, name: str = LOCK, *, wait: bool = False) -> Iterator[No
     try:
         lock.acquire()
     except Timeout:
-        raise AccessError(f"Another process is at work in {folder}: wait for it, or stop it first.") from None
+        raise AccessError(f"Another process is using {folder}: wait for it, or stop it first.") from None
     except OSError as error:
         raise AccessError(f"Cannot write into {folder}: {error.strerror}. Check its permissions.") from error
     try:

@@ -1,4 +1,4 @@
-"""The records that travel between the rooms.
+"""The records that travel between the packages.
 
 Shapes: every tensor leads with `runs` (the stack, 1 for a run alone) and `episodes` (the batch of a run). `A` actions,
 `K` teachers, `T` time steps, `F` observed features, `S` numbers in a state vector (F = S where they are the same).
@@ -128,7 +128,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Reference:
-    """What a simulated teacher may know of a state: the task's oracle."""
+    """What a simulated teacher may know about a state: the task's oracle."""
 
     actions: Tensor
     """[runs, episodes, A] long, or [runs, episodes, 0] in a task that knows none: the ordered reference actions;
@@ -167,11 +167,11 @@ class Uncertainty:
     total: Tensor
     behavioral: Tensor
     intrinsic: Tensor
-    """A teacher varies."""
+    """Because each teacher varies."""
     extrinsic: Tensor
-    """Teachers differ."""
+    """Because teachers differ."""
     model: Tensor
-    """Too little was seen."""
+    """Because the model has seen too little."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Belief:
     of_model: Tensor | None = None
     """[runs, episodes, N2, A or n]: the mean policy (or mean scaled action) of each of the N2 models, if known."""
     live: Tensor | None = None
-    """[runs, episodes] bool: the episode is still going on; None where all are. The walk fills it in."""
+    """[runs, episodes] bool: the episode is unfinished; None if all are. The walk fills it in."""
     features: Tensor | None = None
     """[runs, episodes, F]: what was observed. The walk fills it in for query policies with `reads_features = True`."""
 
@@ -222,7 +222,7 @@ class Lessons:
     identity: Tensor
     """[runs, episodes, T] long: who answered."""
     live: Tensor
-    """[runs, episodes, T] bool: the episode was still going on."""
+    """[runs, episodes, T] bool: the episode was unfinished."""
 
     def of_episodes(self, part: slice) -> Lessons:
         """Some of the episodes."""

@@ -1,4 +1,4 @@
-"""Uncertainty taken apart: probabilities in, the decomposition out. Pure functions.
+"""Decomposes predictive uncertainty by its cause. Pure functions.
 
 Discrete actions, entropy H in bits, w the outer average over models omega, k the inner one over sampled policies:
 

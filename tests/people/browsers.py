@@ -41,6 +41,7 @@ def page_of(shown: Browser, link: str, width: int = 1280, height: int = 800) -> 
     """A page in a context of its own, which must not complain."""
     context = shown.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce")
     page = context.new_page()
+    page.set_default_timeout(120_000)  # beside other work a browser may take long to start
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.goto(link)

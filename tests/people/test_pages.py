@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from browsers import browser, needs_browser, page_of
+from looks import faint, out_of_reach
 from test_teaching import ORDERS, links, stored, teaching, wait_for
 
 from apil.people.channel import Channel
@@ -157,10 +158,11 @@ def test_a_page_keeps_its_answer_while_the_server_is_away(shown: Any, run: Run) 
 def test_all_fits_the_width_has_labels_and_comes_from_the_server(shown: Any, run: Run, width: int) -> None:
     run.ask(views=[["exit 1: ahead", "a " + "long " * 40]], ask_distance=True, text="go on " * 30)
     for link in (run.links["ann"], run.links[""]):
+        run.channel.call("withdraw", {"questions": []})  # a server whose trainer has been silent for a minute ends
         with page_of(shown, link, width, 740) as page:
             page.wait_for_selector("#desk:not([hidden]), #teachers td")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
-            assert page.evaluate(UNNAMED) == []
+            assert (page.evaluate(UNNAMED), faint(page), out_of_reach(page)) == ([], [], [])
             hosts = page.evaluate("performance.getEntriesByType('resource').map(e => new URL(e.name).origin)")
             assert set(hosts) == {run.channel.address}
 

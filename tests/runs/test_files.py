@@ -106,7 +106,7 @@ def test_a_folder_is_one_process_at_a_time_and_free_when_that_is_killed(tmp_path
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         try:
-            with pytest.raises(ApilError, match=r"^Another process is at work in .*: wait for it, or stop it"):
+            with pytest.raises(ApilError, match=r"^Another process is using .*: wait for it, or stop it"):
                 locked(tmp_path).__enter__()
         finally:
             other.kill()

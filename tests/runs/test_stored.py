@@ -126,7 +126,13 @@ def test_the_command_shows_tables_and_draws_a_figure(
 ) -> None:
     main(["answers", str(run)])
     shown = capsys.readouterr().out
-    for words in ("By teacher", "By step of the episode", "Agreement in alike states", "first and last", "answers.png"):
+    for words in (
+        "By teacher",
+        "By step of the episode",
+        "Agreement in similar states",
+        "first and last",
+        "answers.png",
+    ):
         assert words in shown
     assert (run / "answers.png").read_bytes().startswith(b"\x89PNG")
     before = (run / "answers.png").read_bytes()

@@ -179,3 +179,13 @@ def test_what_is_left_is_shown_of_a_run_in_training(run: Path) -> None:
         view = Watcher(run).look()
     assert view.left == 50.0
     assert "about 0:00:50 left" in "\n".join(lines(view))
+
+
+def test_output_that_is_not_read_to_its_end_is_no_failure(run: Path) -> None:
+    """As in `apil answers RUN | head -1`."""
+    words = [sys.executable, "-m", "apil", "compare", str(run), "--out", str(run.parent / "compared")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == ("", 0)

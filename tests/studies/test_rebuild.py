@@ -39,7 +39,7 @@ def test_a_report_is_made_again_also_without_the_records_over_training(
     kept = {name: data for name, data in before.items() if name not in (*over_training, "report.html")}
     assert {name: (folder / name).read_bytes() for name in kept} == kept
     page = (folder / "report.html").read_text()
-    assert 'id="figure_query_rate"' in page
+    assert 'id="figure_query_rate" class="interactive"' in page, "the data of the chart are kept beside it"
     assert "shown as they were drawn when the study ended" in page
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browsers import browser, needs_browser, page_of
+from looks import faint, out_of_reach, without_words
 from made_up_study import write_study
 
 from apil.studies.report import build_report
@@ -101,10 +102,20 @@ def test_a_table_is_sorted_by_its_headings_and_back(shown: Browser, report: str)
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-@pytest.mark.parametrize("name", ["budget", "whom", "maze", "minigrid/room"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_nothing_in_a_report_is_faint_nameless_or_out_of_reach(shown: Browser, report: str, width: int) -> None:
+    with page_of(shown, report, width) as page:
+        page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+        assert (faint(page), without_words(page), out_of_reach(page)) == ([], [], [])
+        page.emulate_media(color_scheme="dark")
+        assert faint(page) == []
+
+
+@pytest.mark.parametrize("name", ["budget", "whom", "maze", "grid", "minigrid/room"])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_committed_reports_begin_with_a_chart(shown: Browser, name: str, width: int) -> None:
     with page_of(shown, (RESULTS / name / "report.html").as_uri(), width) as page:
+        assert faint(page) == []
         box = page.locator("figure .chart").first.bounding_box()
         assert box is not None
         assert box["y"] + box["height"] < 800

@@ -99,7 +99,7 @@ _FAULTS: list[tuple[str, Callable[..., Any], str]] = [
     ("observe", _raises, "observe raised RuntimeError: no fuel"),
     ("step", _raises, "step raised RuntimeError: no fuel"),
     ("step", _moves_on, "changes the features of an episode that had ended"),
-    ("step", _moves_on, "goes on with an episode that had ended"),
+    ("step", _moves_on, "continues an episode that had ended"),
     ("reset", _global_luck, "reset is not the same with the same draws"),
     ("reset", _global_luck, "touches global random state"),
     ("reset", _numpy_luck, "touches global random state"),

@@ -1,6 +1,6 @@
 """The trained agent: `load`, `act`, `predict`, `save`.
 
-All randomness is keyed by (the run's seed, 'acting/...', a number), so that what an agent does can be repeated. The N2
+All randomness is keyed by (the run's seed, 'acting/...', a number), so that it can be repeated. The N2
 models that vote are drawn once (number 0): the same observation always gets the same greedy action, identity
 distribution and uncertainty, alone or in a batch.
 """
@@ -66,7 +66,7 @@ def load(folder: str | Path, *, encoder: Encoder | None = None, data: str | Path
         folder: of a run, in training or finished (its newest checkpoint is loaded), or of a saved agent.
         encoder: the module that was given to `from_gymnasium`, or the function that makes it, if the agent was
             trained with your own encoder. Its weights are replaced by the trained ones.
-        data: the folder of the task's compiled data, if they have moved since the training.
+        data: the folder of the task's compiled data, if it has moved since training.
 
     Examples:
         >>> trained = apil.train("grid", "twodifdetm", "apil", iterations=50, folder="runs/demo")
@@ -103,8 +103,8 @@ class Agent:
     def __init__(
         self, spec: AgentSpec, model: Model, query: QueryPolicy | None, saved: Mapping[str, Tensor] | None = None
     ) -> None:
-        """From its parts; `load` and `Trained.agent` make them. `saved` are tensors to keep beside those of the parts,
-        of a query policy that is not known here."""
+        """Builds an agent from its parts; use `load` or `Trained.agent` instead. `saved` are tensors of a query policy
+        whose plug-in is missing, kept so that `save` writes them again."""
         self.spec = spec
         self.teachers = _distinct(spec.teachers)
         """K names; those who share a name are numbered from the second on."""
@@ -183,7 +183,7 @@ class Agent:
             return self.act(observation, valid=action_masks, sample=not deterministic).action, None
         starts = state is None or (episode_start is not None and np.all(episode_start))
         if not starts and np.any(episode_start):
-            raise ApilError("Some episodes of the batch start and others go on: use one environment, or episodes.")
+            raise ApilError("Some episodes of the batch start while others continue: use one environment, or episodes.")
         episode: Episode = self.episode(sample=not deterministic) if starts else state
         return episode.act(observation, valid=action_masks).action, episode
 
@@ -244,7 +244,7 @@ class Agent:
 class Episode:
     """An agent during one episode, or during n that step together; see `Agent.episode`.
 
-    It remembers the steps, and hears the answers. After T steps its clock starts over.
+    It remembers the steps and receives the answers. After T steps the time step starts over.
     """
 
     def __init__(self, agent: Agent, sample: bool, number: int) -> None:
@@ -263,7 +263,7 @@ class Episode:
         self._closed = True
 
     def act(self, observation: Any, *, valid: Any = None) -> Decision:
-        """Decides what to do at the next step; `observation` and `valid` as in `Agent.act`."""
+        """Decides on the action at the next step; `observation` and `valid` as in `Agent.act`."""
         if self._closed:
             raise ApilError("The episode is over: open another one with agent.episode().")
         agent, horizon = self._agent, self._agent.spec.horizon
@@ -284,9 +284,9 @@ class Episode:
             return agent._decision(belief, own, fired, alone)
 
     def answer(self, action: Any, *, teacher: str, distance: float | None = None, where: Any = None) -> None:
-        """Notes that a teacher answered at the step that was just decided. It executes nothing.
+        """Records that a teacher answered at the step just decided. It executes nothing.
 
-        Rules whose teacher keeps control until it agrees with the agent hear it, and ask until then.
+        Rules under which the teacher keeps control until it agrees with the agent use the answer, and ask until then.
 
         Args:
             action: an element of the action space; for n episodes a batch of them.

@@ -43,7 +43,7 @@ def read_agent(folder: Path) -> tuple[AgentSpec, dict[str, Tensor]]:
         return spec, _saved(folder / TENSORS, spec.sha256)
     found = newest_checkpoint(folder, lambda path: read_tensors(path, read_note(path)))
     if found is None:
-        raise ApilError(f"{folder} has no checkpoint yet: resume it with `apil train --resume {folder}`.")
+        raise ApilError(f"{folder} has no checkpoint yet: continue it with `apil train --resume {folder}`.")
     averages = {name.removeprefix("average."): value for name, value in found.items() if name.startswith("average.")}
     parts = ("policy.", "identity.", "model.", "query.", "memory.")
     return spec, {name: averages.get(name, value) for name, value in found.items() if name.startswith(parts)}
@@ -131,7 +131,7 @@ def checksum(note: dict[str, Any], tensors: bytes) -> str:
     try:
         rows = "/".join(f"{name}:{file['bytes']}:{file['sha256']}" for name, file in note["files"].items())
     except (AttributeError, KeyError, TypeError):
-        raise DamagedError("it does not tell the rows it builds on") from None
+        raise DamagedError("it does not name the rows it builds on") from None
     said = f"{note['schema']}/{note['iteration']}/{note['config']}/{rows}/"
     return hashlib.sha256(said.encode(errors="replace") + tensors).hexdigest()
 

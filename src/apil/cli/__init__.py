@@ -96,6 +96,8 @@ def _run(command: Any, words: Sequence[str]) -> int:
             _FIXED[words[0]][1](command)
         return 0
     except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich ends the program where nobody reads any more
+            raise error.__context__ from None
         raise ApilError(
             f"Something that `apil {words[0]}` runs called sys.exit({error.code!r}): fix the task, the teacher or the "
             "plug-in that does."

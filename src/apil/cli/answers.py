@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @record
 class Answers:
-    """Show the answers that a run keeps, by teacher and by step, and how teachers agree; or export them."""
+    """Show the answers stored by a run (by teacher, by step, and how teachers agree), or export them."""
 
     run: tyro.conf.Positional[Path]
-    """Run folder written by `apil train`: finished, in training or killed."""
+    """Run folder written by `apil train`; it may still be training."""
     out: Text | None = None
     """Export instead: a .csv or .parquet file, `minari`, or the id or folder of a Minari dataset."""
     figure: Path | None = None
@@ -136,7 +136,9 @@ def _show_skills(found: StoredAnswers) -> None:
     print_columns("The same where each would be asked first (answered states)", regions)
     for own in known:
         if own.turned is not None:
-            print(f"{own.name} has turned bad: his answers before number {own.turned:,} no longer count for his skill.")
+            print(
+                f"{own.name} has become worse: answers before number {own.turned:,} no longer count for the estimate."
+            )
 
 
 def _show_agreement(found: StoredAnswers, made: Summary) -> None:
@@ -146,14 +148,14 @@ def _show_agreement(found: StoredAnswers, made: Summary) -> None:
     what = "mean absolute difference" if found.continuous else "equal actions"
     pairs = {f"{pair.first} and {pair.second}": pair for pair in made.agreement}
     columns: dict[str, dict[str, Any]] = {
-        "alike states": {name: pair.states for name, pair in pairs.items()},
+        "similar states": {name: pair.states for name, pair in pairs.items()},
         what: {name: pair.value if pair.states else "-" for name, pair in pairs.items()},
         "95 % interval": {
             name: f"{pair.low:.3f} to {pair.high:.3f}" if pair.states else "-" for name, pair in pairs.items()
         },
     }
     alike = "the same features" if made.same else f"features within {RADIUS} standard deviations"
-    print_columns(f"Agreement in alike states ({alike})", columns)
+    print_columns(f"Agreement in similar states ({alike})", columns)
     agreed = consensus(found)
     if agreed:
         shown: dict[str, dict[str, Any]] = {

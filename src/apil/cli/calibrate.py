@@ -20,17 +20,17 @@ class Common:
     task: str = "grid"
     """See `apil list`."""
     teacher: str = "detm"
-    """Who answers while the rates are compared; tasks that know no reference actions need teachers of their own."""
+    """Who answers while query rates are compared; tasks without reference actions need teachers of their own."""
     query: tuple[str, ...] = ("intrun", "extrun", "behvun", "modlun", "errpred", "random")
-    """One or several query policies."""
+    """Query policies to calibrate."""
     out: Path = Path("calibration.json")
-    """File for the thresholds; entries of other tasks and policies in it are kept."""
+    """File for the thresholds; entries of other tasks and policies are kept."""
 
 
 @record
 class Search:
     seeds: Few = 5
-    """Seeds from 10000 on, outside any study."""
+    """Number of seeds for each candidate; they start at 10000, outside any study."""
 
 
 _OWN = ("task", "teacher", "query", "seeds", "out")
@@ -39,7 +39,7 @@ _OF_ONE_RUN = ("query_options", "seed", "threshold", "budget", "save_every", "an
 
 def options(argv: Sequence[str]) -> type:
     own = from_record(options_of(value_of(argv, "--task", Common.task)).arguments)
-    words = "Find the threshold that brings a policy's query rate on par with APIL's."
+    words = "Find the threshold at which a policy asks as often as APIL."
     return command("Calibrate", words, Common, [*from_record(Search), *run_settings((*_OWN, *_OF_ONE_RUN)), *own])
 
 

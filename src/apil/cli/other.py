@@ -19,34 +19,33 @@ from apil.terminal import counted, wrote
 
 @record
 class Replay:
-    """Show episodes of a trained agent: who acted, where it asked, which teacher answered what."""
+    """Show episodes of a trained agent: who acted, where it asked, and what each teacher answered."""
 
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`."""
     episodes: Few = 1
-    """How many to show."""
+    """Number of episodes to show."""
     first: Whole | None = None
-    """Number of the first episode; the same number is the same start. If not given, episodes with questions come
-    first."""
+    """Number of the first episode (the same number, the same start). Default: episodes with questions."""
     out: Path | None = None
-    """A .gif or .mp4 file; in the terminal if not given."""
+    """A .gif or .mp4 file; shown in the terminal if not given."""
 
 
 @record
 class Export:
-    """Write episodes of a trained agent as a Minari dataset: who acted, where it asked, which teacher, the answer."""
+    """Export episodes of a trained agent as a Minari dataset, with the questions, the teachers and their answers."""
 
     run: tyro.conf.Positional[Path]
     """Run folder written by `apil train`."""
     out: Text
     """A dataset id such as maze/apil-v0 (under MINARI_DATASETS_PATH), or a folder."""
     episodes: Count = 100
-    """How many."""
+    """Number of episodes to write."""
 
 
 @record
 class Report:
-    """Write the tables, figures and report of a study again, from the records in its folder. Nothing is trained."""
+    """Rebuild the tables, figures and report of a study from the records in its folder. Trains nothing."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
     """Folders written by `apil study`."""
@@ -54,7 +53,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Check the installation and say what to do about what is missing."""
+    """Check the installation and suggest how to fix what is missing."""
 
     folder: Path = Path()
     """Where runs would be written."""
@@ -111,7 +110,7 @@ def doctor(command: Doctor) -> None:
         healthy = healthy and (finding.good or not finding.needed)
     if not healthy:
         raise ApilError("Something that apil needs does not work: see MISSING above.")
-    print("All that apil needs is there.")
+    print("Everything that apil needs is installed.")
 
 
 def show_list(command: List) -> None:

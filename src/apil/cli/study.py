@@ -23,8 +23,7 @@ _OF_ONE_RUN = ("query_options", "seed", "threshold", "budget", "weights", "selec
 @dataclass(frozen=True)
 class Common:
     task: tyro.conf.Positional[str]
-    """A task; see `apil list`, and `apil study NAME --help` for its own options. Or a .toml file that describes a
-    study. Or `budget`, the benchmark of rules at equal answers; or `whom`, that of selectors."""
+    """A task (see `apil list`), a .toml file that describes a study, or a benchmark: `budget` or `whom`."""
     out: Path | None = None
     """Folder for the results; results/TASK if not given. Finished runs in it are kept."""
 

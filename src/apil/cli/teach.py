@@ -25,33 +25,33 @@ class Common:
     query: str = "random"
     """When to ask; see `apil list`."""
     out: Path = Path("runs/live")
-    """Folder for the run; must not hold anything yet."""
+    """Folder for the run; must be new or empty."""
     resume: Path | None = None
     """A stopped run to resume; its settings are in the folder."""
     calibration: Path | None = None
     """A file made by `apil calibrate`; overrides the thresholds that come with apil."""
     answers_from: Path | None = None
-    """A run whose answers are learned from too; they do not count as answers of this run."""
+    """An earlier run whose answers are learned from as well; they do not count as answers of this run."""
     walks: int = 8
-    """Episodes that are in flight at once, each waiting for its own answer."""
+    """Episodes in flight at once, each waiting for its own answer."""
     host: str = "127.0.0.1"
     """Where the server listens: this machine alone unless another address is given."""
     port: int = 0
-    """Any free one if 0."""
+    """Port of the server; 0 picks a free one."""
     address: str = ""
-    """The address under which teachers reach the server, if another: https://teach.example.org behind a proxy."""
+    """Address at which teachers reach the server, if it differs: https://teach.example.org behind a proxy."""
     lease: float = 60.0
-    """Seconds for which a question waits for the teacher it is meant for; then another may have it."""
+    """Seconds a question waits for its teacher before another teacher may answer it."""
     overlap: int = 1
     """How many teachers are asked the same question, to see how they agree."""
     show_agent: bool = True
     """Show teachers what the agent would do by itself and how sure it is, which biases them."""
     distances: Literal["task", "said", "none"] = "task"
-    """Where distances to the goal come from: the task, words of the teachers, or nowhere."""
+    """Where distances to the goal come from: the task, the teachers (said), or nowhere."""
     frames: int = 6
     """How many of the last states are shown as a short animation."""
     patience: float | None = None
-    """Seconds after which the agent goes on without an answer; no limit if not given."""
+    """Seconds after which the agent continues without an answer; no limit if not given."""
 
 
 _DESK = ("host", "port", "address", "lease", "overlap", "show_agent", "distances", "frames", "patience")
@@ -63,7 +63,7 @@ _NOT = ("teacher", "weights", "teacher_deadline", "as_printed", "asking")
 def options(argv: Sequence[str]) -> type:
     task = value_of(argv, "--task", Common.task)
     own = from_record(options_of(task).arguments)
-    words = "Teach an agent by people: starts a server, prints a link for each teacher, and learns while they answer."
+    words = "Let people teach an agent: start a server, print a link for each teacher, and learn while they answer."
     return command("Teach", words, Common, [*run_settings((*_OWN, *_NOT)), *own])
 
 

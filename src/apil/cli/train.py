@@ -25,24 +25,21 @@ class Common:
     teacher: str = "twodifdetm"
     """Who answers: a name from `apil list`, or members joined by '+', for example first+last+uniform."""
     query: str | None = None
-    """When to ask; see `apil list`. Unless given it is slip, or apil with --as-printed and on tasks with a model of
-    their own."""
+    """When to ask; see `apil list`. Default: slip; apil with --as-printed and on tasks with their own model."""
     out: Path = Path("runs/demo")
-    """Folder for the run; must not hold anything yet."""
+    """Folder for the run; must be new or empty."""
     resume: Path | None = None
     """A stopped run to resume; its settings are in the folder."""
     calibration: Path | None = None
     """A file made by `apil calibrate`; overrides the thresholds that come with apil."""
     as_printed: bool = False
-    """Learn as the paper prints it: each answer once, its sizes and its rate."""
+    """Learn as printed in the paper: from each answer once, with its layer sizes and learning rate."""
     answers_from: Path | None = None
-    """A run whose answers are learned from too, as if they had been had before; they do not count as answers of this
-    run."""
+    """An earlier run whose answers are learned from as well; they do not count as answers of this run."""
     device: str = "cpu"
-    """Where models and query policies are computed: cpu, cuda (or cuda:1 and so on) or mps. Can be changed on
-    resume."""
+    """Device for models and query policies: cpu, cuda (or cuda:1, ...) or mps. Can be changed on resume."""
     tensorboard: bool = False
-    """Write the metrics for TensorBoard too, into the folder tensorboard of the run."""
+    """Also write the metrics for TensorBoard, to the folder `tensorboard` of the run."""
 
 
 _OWN = (

@@ -13,7 +13,7 @@ from apil.terminal import print_table, wrote
 
 @dataclass(frozen=True)
 class Tune:
-    """Search settings for a study, on seeds that it does not report."""
+    """Search for settings for a study, on seeds that it does not report."""
 
     file: tyro.conf.Positional[Path]
     """A study file with the tables [tune] and [search]; docs/guide/cluster.md."""
@@ -22,7 +22,7 @@ class Tune:
     engine: Literal["local", "ray"] = "local"
     """`local`, Optuna in one process (extra tune), or `ray`, Ray Tune with ASHA on a Ray cluster (extra ray)."""
     ray_address: str | None = None
-    """The cluster for --engine ray: auto, or HOST:PORT. RAY_ADDRESS if not given; without that Ray starts here."""
+    """The cluster for --engine ray: auto, or HOST:PORT. Default: RAY_ADDRESS; without it Ray starts on this machine."""
 
 
 def tune(command: Tune) -> None:

@@ -12,24 +12,22 @@ from apil.terminal import print_columns, wrote
 
 @record
 class Watch:
-    """Show a run or a study in the terminal while it trains, or how it ended. Only reads, and disturbs nothing."""
+    """Show a run or a study in the terminal while it trains, or how it ended. Reads only."""
 
     run: tyro.conf.Positional[Path]
-    """Folder written by `apil train` or `apil study`: in training, finished, stopped or killed. Of a study it shows
-    the runs that are done, running and failed, and the time left."""
+    """Folder written by `apil train` or `apil study`; it may be training, finished, stopped or killed."""
     once: bool = False
-    """Print the state as plain lines, and end."""
+    """Print the state as plain lines and exit."""
 
 
 @record
 class Compare:
-    """Show runs side by side: a table in the terminal; a figure and files in a folder."""
+    """Compare runs side by side: a table in the terminal, a figure and CSV files in a folder."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Run folders written by `apil train`; they may still be in training."""
     out: Path = Path("runs/compared")
-    """Folder for the figure (compare.png, compare.svg), the table (compare.csv) and all rows of metrics
-    (metrics.csv)."""
+    """Folder for the figure (compare.png, .svg), the table (compare.csv) and all metrics (metrics.csv)."""
 
 
 def watch(command: Watch) -> None:
@@ -42,7 +40,7 @@ def watch(command: Watch) -> None:
             from apil.runs.panel import watch
 
             watch(command.run, once=command.once)
-    except KeyboardInterrupt:  # the way to end a look at a run, which goes on
+    except KeyboardInterrupt:  # the way to stop watching; the run continues
         return
 
 

@@ -21,7 +21,7 @@ from apil.types import ActionBox, Answer, Observation, Reference
 
 OnError = Literal["stop", "skip"]
 _FIELDS = tuple(field.name for field in fields(Answer))
-_REMEDY = "Fix the teacher, or go on without its answer with --on-teacher-error skip."
+_REMEDY = "Fix the teacher, or continue without its answer with --on-teacher-error skip."
 
 
 class TeacherError(ApilError):

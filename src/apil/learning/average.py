@@ -22,7 +22,7 @@ class Average:
 
     @torch.no_grad()
     def add(self, iteration: int) -> None:
-        """Takes in the weights after `iteration` iterations, counted from 1."""
+        """Adds the weights after `iteration` iterations, counted from 1."""
         # All weigh alike until 1 / k falls below 1 - decay: the random start is forgotten soon.
         share = max(1.0 - self._decay, 1.0 / iteration)
         for value, average in self._pairs:

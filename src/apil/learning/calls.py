@@ -24,7 +24,7 @@ class HangingError(Exception):
 class Line:
     """The calls to one teacher.
 
-    A call that was given up goes on in its thread until it returns, and takes up its place as long: a teacher that is
+    A call that was given up keeps running in its thread, and occupies its place, until it returns: a teacher that is
     busy is not called again, and no more than `at_once` calls can be left behind.
     """
 

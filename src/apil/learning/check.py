@@ -1,4 +1,4 @@
-"""`check_teacher`: says in words what is wrong with teachers of your own."""
+"""`check_teacher`: finds what is wrong with teachers of your own."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class _Once:
 
 
 def check_teacher(teacher: Teacher, task: Task[Any]) -> None:
-    """Raises an `ApilError` that lists everything found wrong with teachers; returns quietly if nothing is.
+    """Checks teachers of your own; raises an `ApilError` that lists every problem, else returns None.
 
     They are asked at every step of a few episodes of `task`, in a stack of two runs; then at half of the same steps;
     then for one run alone. Answers must be sound (a valid action, a distance, a known identity), and the same each
-    time: they may depend on the draws, the step and what is seen, and on nothing else. No global random state may be
+    time: they may depend only on the draws, the step and the observation. No global random state may be
     touched.
 
     Examples:

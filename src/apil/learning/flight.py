@@ -1,4 +1,4 @@
-"""Drives many walks at once, for teachers that take their time: each goes on when its answer arrives."""
+"""Drives many walks at once, for teachers that take their time: each continues when its answer arrives."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from apil.types import Answer, Episodes
 
 @dataclass(frozen=True)
 class Answered:
-    """A question came back. The walk goes on when the next event is asked for.
+    """A question came back. The walk continues when the next event is requested.
 
     Its tensors were made in inference mode: clone what is learned from.
     """
@@ -71,7 +71,7 @@ class Flight:
     it asks for the next event. As long as the weights stay the same and answers are left, a walk is the same as one
     episode by `collect` at the iteration of its number, whoever answers first.
 
-    Weights may change between events: a walk that goes on reads the current ones. What a model computes once when an
+    Weights may change between events: a walk that continues reads the current ones. What a model computes once when an
     episode begins (its `begin`), such as the share of the personae in a hidden layer or an encoded instruction, is that
     of the weights at the beginning of the walk.
     """

@@ -100,7 +100,7 @@ class Meter:
         return {name: value[run : run + 1].clone() for name, value in named.items()} | {"meter.counts": counts}
 
     def restore(self, saved: Sequence[dict[str, Tensor]]) -> None:
-        """Takes the states of all runs back. A log that a run does not keep is NaN for it, as it is in training."""
+        """Restores the states of all runs. A log that a run does not keep is NaN for it, as it is in training."""
 
         def stacked(name: str) -> Tensor:
             nothing = torch.full((1,), torch.nan, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What more answers would bring: looks at success alone while training, and what they tell.
+"""What more answers would bring: looks at success alone while training, and what follows from them.
 
 A look is a batch of episodes that ask nobody, on randomness of its own: training is the same with and without it.
 """
@@ -134,7 +134,7 @@ class Outlook:
         if self.verdict == "learning":
             return (
                 f"{now}, flat, but the loss on held-out answers still falls: learning has not caught up with the "
-                "answers. Success will tell later; more --updates shorten the wait."
+                "answers. Success alone will show it later; more --updates shorten the wait."
             )
         if self.verdict == "as the teachers":
             return f"{now}, flat: it cannot get better than its teachers ({self.teachers}). As many again bring {gain}."
@@ -172,7 +172,7 @@ def _falls(looks: Sequence[Look]) -> bool:
 
 
 def outlook(looks: Sequence[Look], teachers: Teachers, *, held_out: bool = False) -> Outlook:
-    """What looks at a run tell.
+    """What follows from the looks at a run.
 
     Where answers are `held_out`, an agent below its teachers is stalled only if the loss on these no longer falls:
     success comes after likelihood, and late where answers come faster than they are learned.
@@ -219,7 +219,7 @@ class Watch:
         return self._found[run]
 
     def add(self, episodes: Episodes) -> None:
-        """Takes in a batch of training episodes: what progress they made, and where the teachers were followed."""
+        """Processes a batch of training episodes: what progress they made, and where the teachers were followed."""
         same = episodes.taken == episodes.action
         same = same if same.dim() == episodes.live.dim() else same.all(-1)
         followed = ((episodes.answered & same) | ~episodes.live).all(-1)
@@ -299,7 +299,7 @@ class Watch:
         return Teachers(1.0) if reached else Teachers(None, distance=float(gap))
 
     def row(self, run: int) -> dict[str, Any]:
-        """The looks since the last row of metrics and what they tell; nothing where there was none."""
+        """The looks since the last row of metrics and what follows from them; nothing where there was none."""
         reported = self._sums[run, _SUMS.index("reported")]
         new, found = self._looks(run, int(reported)), self.of_run(run)
         if not new or found is None:
@@ -315,7 +315,7 @@ class Watch:
         return {"looks": self._table[run].clone(), "looks.sums": torch.cat([count, self._sums[run]])}
 
     def restore(self, saved: Sequence[Mapping[str, Tensor]]) -> None:
-        """Takes the states of all runs back."""
+        """Restores the states of all runs."""
         for run, own in enumerate(saved):
             if "looks" in own:
                 self._table[run] = own["looks"]

@@ -33,7 +33,7 @@ class Reception:
         self._new = 0
 
     def recover(self) -> None:
-        """Takes in what the store lacks of the answers that were kept before a stop."""
+        """Adds the answers from before a stop that the store lacks."""
         for kept in self._desk.counted():
             with self._store.lock:
                 self._taken(kept, recovered=True)

@@ -49,7 +49,7 @@ class Spending:
         self._budget = torch.minimum(self._budget, at)
 
     def look(self, answers: Tensor, losses: Tensor) -> None:
-        """Takes in the answers so far and the validation losses, both [runs]; NaN where nothing is held out."""
+        """Records the answers so far and the validation losses, both [runs]; NaN where nothing is held out."""
         self._silent = torch.where(answers > self._answers, 0.0, self._silent + 1)
         self._answers = answers.clone()
         asks = (answers < self._budget) & (self._silent < SILENT)
@@ -71,7 +71,7 @@ class Spending:
         return {"spending": torch.stack([part[run] for part in parts]).clamp_max(1e300)}
 
     def restore(self, saved: Sequence[Mapping[str, Tensor]]) -> None:
-        """Takes the states of all runs back."""
+        """Restores the states of all runs."""
         for run, own in enumerate(saved):
             if "spending" in own:
                 best, waited, silent, answers, ended = own["spending"].tolist()

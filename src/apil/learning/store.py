@@ -140,7 +140,7 @@ class Shelf:
         raise AssertionError("a row that counts is drawn")
 
     def recall(self, count: int) -> None:
-        """Takes in `count` rows that are in the room already."""
+        """Adopts `count` rows that are already in place."""
         rows = self.room.array[:count]
         self._count(rows, self._units(rows, 0))
 

@@ -154,7 +154,7 @@ class Trainer:
                 self._log.note(kept.iteration, kept.step, there, answer)
 
     def recall(self, run: int, rows: int) -> None:
-        """Takes in rows that are in the store of a run already; before training begins or a state is restored."""
+        """Adopts rows that are already in the store of a run; before training begins or a state is restored."""
         assert self.store is not None
         self.store.shelves[run].recall(rows)
 

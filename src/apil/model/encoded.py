@@ -124,7 +124,7 @@ class Scale:
         return self._mean.float(), (variance + _STEADY).rsqrt().float()
 
     def observe(self, features: Tensor, live: Tensor) -> None:
-        """Takes in features [runs, n, F] where `live` [runs, n] (Chan et al. 1983: the sums of two parts merged)."""
+        """Adds features [runs, n, F] where `live` [runs, n] (Chan et al. 1983: merging the sums of two parts)."""
         rows, weight = features.double(), live.unsqueeze(-1).double()
         count = weight.sum(1)
         mean = (rows * weight).sum(1) / count.clamp_min(1.0)

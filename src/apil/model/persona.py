@@ -67,7 +67,7 @@ class PersonaModel:
         self.memory: Parameters = {}
 
     def observe(self, lessons: Lessons) -> None:
-        """Remembers nothing."""
+        """Does nothing: there is no memory."""
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> SampledModel:
         width = self.state_size + self.sizes.persona

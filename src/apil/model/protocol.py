@@ -1,4 +1,4 @@
-"""What a model of the teachers is."""
+"""The protocol of models of the teachers."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class DeskSettings:
     frames: int = 6
     """How many of the last states are shown as a short animation."""
     patience: float | None = None
-    """Seconds after which the agent goes on without an answer; no limit if not given."""
+    """Seconds after which the agent continues without an answer; no limit if not given."""
     host: str = "127.0.0.1"
     """Where the server listens; loopback unless the network is meant to reach it."""
     port: int = 0

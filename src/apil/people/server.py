@@ -133,7 +133,7 @@ def main() -> None:
         with FileLock(typed.folder / LOCK, blocking=False):
             asyncio.run(serve(typed.folder, typed.host, typed.port, typed.address, typed.linger))
     except Timeout:
-        print(f"apil: Another server is at work in {typed.folder}.", file=sys.stderr)
+        print(f"apil: Another server is running in {typed.folder}.", file=sys.stderr)
         sys.exit(3)
     except ApilError as error:
         print(f"apil: {error}", file=sys.stderr)

@@ -93,7 +93,7 @@ class Person:
 
 
 class People(Team):
-    """Teachers who are people. Training starts a server on loopback and prints a link for each of them.
+    """People as teachers. Training starts a server on the loopback interface and prints a link for each person.
 
         apil.train("maze", apil.teachers.People(["ann", "bob"]), walks=8, answer_budget=300, folder="runs/live")
 

@@ -1,4 +1,4 @@
-"""When to ask: query policies by name, and what is known of each without torch.
+"""When to ask: query policies by name, and their traits, known without importing torch.
 
 Examples:
     >>> "apil" in apil.query.QUERY_POLICIES.names()
@@ -44,9 +44,9 @@ _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("random", "rules", "baseline: asks with a fixed probability", _SHARE),
     ("random-review", "rules", "baseline: asks about states drawn at random from finished episodes", _SHARE | _REVIEW),
     ("one-an-episode", "chance", "baseline: asks about one random state of each finished episode", _REVIEW),
-    ("always", "rules", "baseline: asks at every step (bc by its other name)", {}),
-    ("every", "rules", "baseline: asks at every k-th step (option k, 10)", {}),
-    ("every-k", "rules", "baseline: asks at every k-th step (every by its other name)", {}),
+    ("always", "rules", "baseline: asks at every step (another name for bc)", {}),
+    ("every", "rules", "baseline: asks at every k-th step (option k, default 10)", {}),
+    ("every-k", "rules", "baseline: asks at every k-th step (another name for every)", {}),
     ("least-confidence", "rules", "asks where the likeliest action is unlikely", _SHARE),
     ("margin", "rules", "asks where the two likeliest actions are nearly as likely", _SHARE),
     ("entropy", "rules", "asks where the mean policy has a high entropy", _GATED),

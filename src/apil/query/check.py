@@ -1,4 +1,4 @@
-"""`check_query_policy`: says in words what is wrong with a query policy of your own."""
+"""`check_query_policy`: finds what is wrong with a query policy of your own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RUNS, _EPISODES, _STATE, _ACTIONS, _HORIZON, _MODELS, _TEACHERS = 3, 16, 6, 3, 
 def check_query_policy(
     factory: str | Callable[..., QueryPolicy], *, threshold: float = 0.5, budget: float | None = None, **options: Any
 ) -> None:
-    """Tries a query policy on made-up beliefs and episodes; raises `ApilError` with the first thing that is wrong.
+    """Checks a query policy on made-up beliefs and episodes; raises an `ApilError` with the first problem.
 
     `factory` is what would be registered, `factory(setup, **options)`, or a registered name. The made-up runs have the
     threshold, or the budget if there is one. Checked are the form of the policy and its session, shape and type of its

@@ -27,7 +27,7 @@ class OpenGate(Protocol):
     def __call__(self, score: Tensor, luck: Tensor, live: Tensor | None = None, held: Tensor | None = None) -> Tensor:
         """[runs, episodes] bool: where the scores of one step are high enough; `luck` is uniform in (0, 1).
 
-        `live` are episodes that go on (all if None), `held` those in which a teacher has control and is asked anyway.
+        `live` are unfinished episodes (all if None), `held` those in which a teacher has control and is asked anyway.
         """
 
 
@@ -41,7 +41,7 @@ class Gate(Protocol):
         """Opens a batch of episodes."""
 
     def learn(self, scores: Tensor, episodes: Episodes) -> None:
-        """Takes in a batch of training episodes and their `scores` [runs, episodes, T]; nothing without memory."""
+        """Processes a batch of training episodes and their `scores` [runs, episodes, T]; nothing without memory."""
         return
 
     def review(self, scores: Tensor, episodes: Episodes, luck: Tensor) -> Tensor:

@@ -61,7 +61,7 @@ def reference_queries(
         final_distance = torch.where(end_known, final_distance, torch.inf)
     known = torch.where(answered, distance, torch.inf)
     if bool(known.isnan().any()) or bool(final_distance.isnan().any()):
-        raise ApilError("A distance is NaN where a teacher answered, or at the end: it must tell it there.")
+        raise ApilError("A distance is NaN where a teacher answered, or at the end: teachers must report it there.")
     # later[:, t] = the least known distance after step t, the final one included.
     after = torch.cat([known, final_distance.unsqueeze(1)], dim=1)[:, 1:]
     later = after.flip(1).cummin(1).values.flip(1)

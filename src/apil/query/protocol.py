@@ -1,4 +1,4 @@
-"""What a query policy is."""
+"""The protocol of query policies."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class QuerySession(Protocol):
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """[runs, episodes] bool; `luck` [runs, episodes] is uniform in (0, 1), for policies that sample.
 
-        Called once a step, in order, for all episodes. What it says of finished ones (`Belief.live`) does not count.
+        Called once a step, in order, for all episodes. Decisions for finished ones (`Belief.live`) are ignored.
         """
 
 
 @runtime_checkable
 class Listener(Protocol):
-    """A session that also receives the answers, for policies that hand control back depending on the answer."""
+    """A session that also receives the answers: policies that hand back control depending on the answer need them."""
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         """Called at the end of every step; `answer` is meaningful only where `answered` [runs, episodes] bool."""
@@ -115,7 +115,7 @@ class QueryPolicy(Protocol):
         """
 
     def observe(self, episodes: Episodes) -> None:
-        """Takes in a batch of training episodes. The only place where memory changes.
+        """Processes a batch of training episodes. The only place where memory changes.
 
         Called once after each batch of training episodes, before `loss`, if there are parameters or memory.
         """

@@ -1,4 +1,4 @@
-"""Rules that learn nothing: the baselines, the paper's with a part of the uncertainty as score, and the field's."""
+"""Rules that learn nothing: baselines, the paper's uncertainty rules, and those of the literature."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Coin:
 
 
 def bc(setup: QuerySetup) -> Coin:
-    """Behaviour cloning: asks always, executes the answer."""
+    """Behaviour cloning: always asks, executes the answer."""
     return Coin(torch.ones_like(setup.thresholds))
 
 
@@ -50,7 +50,7 @@ always = bc
 
 
 def dagger(setup: QuerySetup) -> Coin:
-    """DAgger: asks always, executes its own action."""
+    """DAgger: always asks, executes its own action."""
     return Coin(torch.ones_like(setup.thresholds), executes_answer=False)
 
 

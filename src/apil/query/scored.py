@@ -31,11 +31,11 @@ class Score(Protocol):
         """Opens a batch of `episodes` episodes of every run."""
 
     def observe(self, episodes: Episodes) -> None:
-        """Takes in a batch of training episodes, as `QueryPolicy.observe`; nothing without memory."""
+        """Processes a batch of training episodes, as `QueryPolicy.observe`; nothing without memory."""
         return
 
     def loss(self, episodes: Episodes) -> QueryLoss | None:
-        """Its own loss; None for a formula. It changes nothing."""
+        """Its own loss; None for a formula. Has no side effects."""
 
 
 class Formula(Score):
@@ -60,7 +60,7 @@ once: each question is one step."""
 
 
 class ScoredPolicy:
-    """Asks where the gate says so of the score, where a teacher still has control, and in the first batches."""
+    """Asks where the gate accepts the score, where a teacher still has control, and in the first batches."""
 
     executes_answer = True
 
@@ -152,7 +152,7 @@ class HoldingSession:
 
 
 def scored(formula: ScoreStep) -> Callable[[QuerySetup], ScoredPolicy]:
-    """A factory of query policies from a formula of the belief; a threshold or a budget is the gate, as a run is set.
+    """Makes a factory of query policies from a function of the belief. The gate is the threshold or budget of the run.
 
     For example `apil.register_query_policy("shy", scored(lambda belief: 1 - belief.mean.amax(-1)), "asks when shy")`.
     """

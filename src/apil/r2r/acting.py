@@ -28,7 +28,7 @@ class Acting:
         try:
             sizes = InstructionSizes(**own["sizes"])
         except (KeyError, TypeError):
-            raise ApilError("agent.json does not tell the sizes of R2R's model: restore it.") from None
+            raise ApilError("agent.json does not name the sizes of R2R's model: restore it.") from None
         tables = own.get("tables", "")  # an older agent has none
         if not isinstance(place, str) or not isinstance(digest, str) or not isinstance(tables, str):
             raise ApilError("agent.json does not name the data of R2R: restore it.")

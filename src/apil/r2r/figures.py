@@ -26,7 +26,7 @@ from apil.studies.figures import (
 from apil.studies.records import StudyRecords
 from apil.studies.text import spelled, texts
 
-_SPLIT_STYLES: Any = ({"color": "#0072b2", "fmt": "o"}, {"color": "#e69f00", "fmt": "s"})
+_SPLIT_STYLES: Any = ({"color": "#0072b2", "fmt": "o"}, {"color": "#c07f00", "fmt": "s"})
 
 
 def _against_answers(

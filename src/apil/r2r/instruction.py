@@ -124,7 +124,7 @@ class InstructionModel:
         self.memory: Parameters = {}
 
     def observe(self, lessons: Lessons) -> None:
-        """Remembers nothing."""
+        """Does nothing: there is no memory."""
 
     def begin(self, draws: Draws, sample_draws: Draws, episodes: int, horizon: int) -> InstructionSession:
         """Draws N2 models and the identity samples for one batch of episodes."""

@@ -24,7 +24,7 @@ _STOREY = 1.2
 """Metres of height within which a viewpoint is on the floor of a path."""
 _GREEN, _BLUE = "#3a9d5d", "#1f4e9c"
 _MARKERS = "osD^v"
-_QUESTION_COLOURS = ("#d55e00", "#cc79a7", "#e69f00", "#009e73")
+_QUESTION_COLOURS = ("#d55e00", "#c4629a", "#c07f00", "#009e73")
 
 
 @dataclass(frozen=True)

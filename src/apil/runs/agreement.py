@@ -1,4 +1,4 @@
-"""Whether teachers agree, with each other and with themselves, in alike states of a store of answers."""
+"""Whether teachers agree, with each other and with themselves, in similar states of a store of answers."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Groups = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Agreement:
-    """How two teachers answer in alike states; how consistent one is if both are the same."""
+    """How two teachers answer in similar states; how consistent one is if both are the same."""
 
     first: str
     second: str
     states: int
-    """Alike states, or pairs of them, in which both answered."""
+    """Similar states, or pairs of them, in which both answered."""
     value: float
     """The share of equal actions; for continuous ones the mean absolute difference. NaN if there are no such states."""
     low: float
@@ -151,7 +151,7 @@ class _Neighbours:
         self._scaled = {who: scaled[starts[at] : starts[at + 1]] for at, who in enumerate(self._places)}
 
     def compared(self, first: int, second: int) -> NDArray[np.float64]:
-        """[pairs of alike states]: whether the actions are equal, or their mean absolute difference."""
+        """[pairs of similar states]: whether the actions are equal, or their mean absolute difference."""
         own, other = self._scaled[first], self._scaled[second]
         squares = (own**2).sum(1)[:, None] + (other**2).sum(1) - 2 * own @ other.T
         if first == second:

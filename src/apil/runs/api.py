@@ -34,14 +34,14 @@ from apil.terminal import counted
 
 @dataclass(frozen=True, repr=False)
 class Trained:
-    """A trained agent, with what is known of its training."""
+    """A trained agent and the records of its training."""
 
     config: RunSettings
     agents: Agents
     """A stack of one."""
     rows: list[Row]
     folder: Path | None = None
-    """Where the run was written; None if it was not."""
+    """The folder of the run; None if it was not written."""
 
     def __repr__(self) -> str:
         last, run = self.rows[-1], self.config
@@ -52,13 +52,13 @@ class Trained:
 
     @cached_property
     def agent(self) -> Agent:
-        """The agent to act with, as `apil.load` gives it."""
+        """The agent, as returned by `apil.load`."""
         return Agent(describe_agent(self.agents, 0, self.config), self.agents.model, self.agents.queries[0].part)
 
     def evaluate(self, episodes: int = 200, *, greedy: bool = False) -> dict[str, Any]:
-        """Success alone (sampled and greedy) and with help, how often it would ask, and its uncertainties.
+        """Measures success alone (sampled and greedy) and with help, how often it would ask, and its uncertainties.
 
-        If `greedy`, only `success_alone` is of sampled actions.
+        With `greedy`, every figure but `success_alone` is measured with greedy actions.
         """
         with closing(self.agents):
             return evaluate(self.agents, episodes, greedy=greedy)[0]
@@ -79,19 +79,20 @@ def train(
     progress: bool = True,
     **settings: Unpack[RunKeywords],
 ) -> Trained:
-    """Trains an agent in a task from teachers with a query policy; tasks and teachers by name or as objects.
+    """Trains an agent on a task, from teachers, with a query policy. Tasks and teachers are names or objects.
 
-    Without a `query` it asks by slip, or by the paper's apil if `as_printed` and on tasks with a model of their own.
+    The default `query` is slip; it is the paper's apil with `as_printed` and on tasks with a model of their own.
 
     `settings` are those of `apil train --help` (seed, iterations, batch, learning_rate, threshold, ...); `options` are
-    the task's own. With a `folder` the run is written there; the same call again resumes it, or loads what is finished.
-    Such a folder names parts that only your program has: `apil.load` acts without them, `load_run` and `resume_run`
-    need them as `Parts`. `make_optimizer` takes the place of the optimiser that the settings name. With `as_printed` it
-    learns as the paper prints it: each answer once, its sizes and its rate. `answers_from` is the folder of an earlier
-    run, whose answers are learned from too; they do not count as answers of this one. `device` is where models and
-    query policies are computed: cpu, cuda (or cuda:1 and so on) or mps; the agent that is returned is on the CPU.
-    `progress` shows the run as `apil train` does: a live panel in a terminal, a bar in a notebook, else plain lines.
-    `tensorboard` writes the metrics for TensorBoard too, into the folder tensorboard of the run.
+    the task's own. With a `folder` the run is written there; the same call again resumes it, or loads it if it is
+    finished. `apil.load` needs none of the objects given here, but `load_run` and `resume_run` need them as `Parts`.
+
+    `make_optimizer` replaces the optimiser named in the settings. `as_printed` learns as printed in the paper: from
+    each answer once, with its layer sizes and learning rate. `answers_from` is the folder of an earlier run whose
+    answers are learned from as well; they do not count as answers of this run. `device` is that of models and query
+    policies: cpu, cuda (or cuda:1, ...) or mps; the returned agent is on the CPU. `progress` shows the run as
+    `apil train` does: a live panel in a terminal, a bar in a notebook, else plain lines. `tensorboard` also writes the
+    metrics for TensorBoard, to the folder `tensorboard` of the run.
 
     Examples:
         >>> trained = apil.train("maze", "twodifdetm", "apil", iterations=300, folder="runs/demo")

@@ -104,14 +104,14 @@ def _load(path: Path, config: RunSettings) -> Checkpoint:
     tensors = read_tensors(path, note)
     if note["config"] != _digest(config):
         raise ApilError(
-            f"{path} is of a run with other settings than config.json tells: restore config.json or train again."
+            f"{path} is of a run with other settings than those in config.json: restore config.json or train again."
         )
     if not 1 <= iteration <= config.iterations or not sums_fit(tensors, iteration % config.log_every):
         raise DamagedError("its sums or its iteration do not fit")
     expected = files_of(config)
     files = {name: prefix for name in expected if (prefix := Prefix.from_json(note["files"].get(name))) is not None}
     if set(files) != set(expected):
-        raise DamagedError("it does not tell the rows it builds on")
+        raise DamagedError("it does not name the rows it builds on")
     return Checkpoint(iteration, tensors, files)
 
 

@@ -20,7 +20,7 @@ class Accuracy:
     """A teacher's accuracy as the others' answers suggest it."""
 
     value: float
-    """The probability that he gives the action that is right there."""
+    """The probability of answering with the action that is right there."""
     answers: int
     """In states that others answered as well."""
 
@@ -29,7 +29,7 @@ def consensus(answers: StoredAnswers) -> dict[str, Accuracy]:
     """By teacher, of those with enough answers in states that others answered as well; none for continuous actions.
 
     States are alike where their features are the same. It needs no distances. It takes what most teachers say, each
-    weighed by his accuracy, for right: several who make the same mistakes look good.
+    weighed by its accuracy, for right: several who make the same mistakes look good.
     """
     if answers.continuous or not len(answers):
         return {}

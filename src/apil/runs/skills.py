@@ -35,17 +35,17 @@ class Skill:
 
 @dataclass(frozen=True)
 class TeacherSkill:
-    """What a run knows of a teacher. Skill is the progress of his answers: about 1 for one who is right."""
+    """What a run knows of a teacher. Skill is the progress of their answers: about 1 for a teacher who is right."""
 
     name: str
     skill: Skill
     answers: int
     cost: float
-    """Of all his answers."""
+    """Of all their answers."""
     turned: int | None
-    """The number of the answer since which he is taken for another; None if he never turned bad."""
+    """Number of the answer after which the teacher became worse; None if never."""
     regions: dict[str, Skill]
-    """By whom the selector `learned` would ask there: his skill in these states."""
+    """The skill in these states, by which the selector `learned` would choose."""
 
 
 def teacher_skills(folder: str | Path, parts: Parts = NAMED) -> list[TeacherSkill]:

@@ -1,4 +1,4 @@
-"""The answers in the store of a run, as columns to look at."""
+"""The answers in the store of a run, as columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StoredAnswers:
     folder: Path
     header: Header
     rows: Rows
-    """All rows of the store, those of steps without an answer included where whole episodes are kept."""
+    """All rows of the store, including steps without an answer where whole episodes are kept."""
     places: NDArray[np.int64]
     """[n]: the rows with an answer."""
 
@@ -64,7 +64,7 @@ class StoredAnswers:
 
     @cached_property
     def skills(self) -> list[TeacherSkill]:
-        """What the run knows of its teachers, by answers; empty unless it selects or acts by skill."""
+        """The estimated skills of the teachers; empty unless the run selects or acts by skill."""
         return teacher_skills(self.folder)
 
     @cached_property

@@ -19,7 +19,7 @@ _MOMENTS = 100
 """Points of a curve over time."""
 _SHOWN = 8
 """Curves in a figure, those of the teachers with the most answers."""
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#c4629a", "#c07f00", "#1e96b8", "#000000", "#858585")
 
 Columns = dict[str, dict[str, Any]]
 """Columns by name, each with a value for every row by name."""
@@ -130,8 +130,8 @@ def _draw_agreement(axes: Any, answers: StoredAnswers, found: Summary) -> None:
         axes.errorbar(pair.value, place, xerr=[[pair.value - pair.low], [high - pair.value]], fmt="o", color=color)
     axes.set_yticks(range(len(known)), [f"{pair.first} and {pair.second}" for pair in known], fontsize=7)
     label = "mean absolute difference" if answers.continuous else "share of equal actions"
-    axes.set(xlabel=label, title="Agreement in alike states")
+    axes.set(xlabel=label, title="Agreement in similar states")
     if not answers.continuous:
         axes.set_xlim(-0.03, 1.03)
     if not known:
-        axes.text(0.5, 0.5, "no alike states", ha="center", va="center", transform=axes.transAxes)
+        axes.text(0.5, 0.5, "no similar states", ha="center", va="center", transform=axes.transAxes)

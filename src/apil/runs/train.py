@@ -1,4 +1,4 @@
-"""Training into a run folder, and going on after any stop as if there had been none."""
+"""Training into a run folder, and resuming after any stop as if there had been none."""
 
 from __future__ import annotations
 

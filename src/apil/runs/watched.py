@@ -43,7 +43,7 @@ def _outlook_lines(line: Callable[[str], None]) -> Callable[[Trainer], None]:
         turned = trainer.turned(0)
         for name, since in turned.items():
             if bad.get(name) != since:
-                line(f"{name} has turned bad at about answer {since:,}: what he said before no longer counts for him.")
+                line(f"{name} has become worse since about answer {since:,}: earlier answers no longer count.")
         bad = turned
         found = trainer.outlook(0)
         if found is not None and found.answers != said:

@@ -51,7 +51,7 @@ class PerRun:
 
 @record
 class TaskSettings:
-    """Where the agent lives."""
+    """The task."""
 
     name: Annotated[Text, Typed("task")]
     """See `apil list`."""
@@ -68,11 +68,11 @@ class TeacherSettings:
     weights: Annotated[tuple[float, ...] | None, FromList, PerRun, Says("give a probability for each member")] = None
     """Probability of each member of the committee; equal if not given."""
     selection: Annotated[Literal["episode", "query"] | None, PerRun] = None
-    """A member is drawn for each episode or for each query; the committee's own rule if not given."""
+    """Whether a member is drawn for each episode or for each query; the committee's own rule if not given."""
     deadline: Annotated[Above | None, Typed("teacher_deadline")] = None
     """Seconds a teacher has for one batch of answers; no limit if not given."""
     on_error: Annotated[Literal["stop", "skip"], Typed("on_teacher_error")] = "stop"
-    """What to do when a teacher fails, hangs or gives an invalid answer: stop the run, or skip the question."""
+    """When a teacher fails, hangs or gives an invalid answer: stop the run, or skip the question."""
 
 
 @record
@@ -80,9 +80,9 @@ class WhomSettings:
     """Whom to ask, and whom to act like."""
 
     name: Annotated[Text, Typed("select"), PerRun] = "environment"
-    """Who of those present is asked; see `apil list`. `environment` leaves it to the teachers, as the paper does."""
+    """Which available teacher is asked; see `apil list`. `environment` leaves it to the teachers, as in the paper."""
     switch_cost: Annotated[Distance, PerRun] = 0.0
-    """What it costs to ask another teacher than the one who answered last in an episode."""
+    """Cost of asking another teacher than the one who answered last in an episode."""
     acting: Annotated[Literal["as-answered", "by-skill"], PerRun] = "as-answered"
     """Whom the agent acts like: each teacher as often as it answers in such states (the paper's way), or the skilled
     ones."""
@@ -101,14 +101,14 @@ class QuerySettings:
     budget: Annotated[Share | None, PerRun] = None
     """The share of steps to ask on, for example 0.1, in place of a threshold."""
     answer_budget: Annotated[Count | None, PerRun] = None
-    """The total number of answers. When they are spent, learning goes on until the loss on held-out answers no longer
-    improves, and the run ends."""
+    """The total number of answers. When they are spent, learning continues until the loss on held-out answers no longer
+    improves; then the run ends."""
     stop: Annotated[Literal["never", "when-flat"], PerRun] = "never"
     """When to stop asking before the budget is spent: `when-flat` stops once doubling the answers is expected to bring
-    less than two points of success alone, estimated from looks. Learning then goes on as after a spent budget."""
+    less than two points of success alone, estimated from looks. Learning then continues as after a spent budget."""
     patience: Annotated[Count | None, PerRun] = None
-    """Answers for which the outlook must have been flat before `when-flat` stops; none if not given: it takes two looks
-    in a row to call it flat."""
+    """Answers for which the outlook must stay flat before `when-flat` stops. Default: 0, as two flat looks in a row are
+    needed anyway."""
     asking: Literal["live", "review"] = "live"
     """A live question is put while the agent waits, and the answer is executed. A review lets the agent finish the
     episode alone and then asks about states of it; no answer is executed."""
@@ -148,13 +148,13 @@ class ModelSettings:
     """Scale every feature to mean 0 and variance 1, estimated from the observations so far."""
 
     hidden: Size = 100
-    """Units of the hidden layer of every network."""
+    """Width of the hidden layer of every network."""
     persona: Size = 50
     """Length of a persona vector."""
     dropout: Rate = 0.2
-    """Rate at the input of the policy."""
+    """Dropout rate at the input of the policy."""
     models: _Votes = 10
-    """N2: dropout masks, the models that vote."""
+    """N2: the number of dropout masks, the models of the ensemble."""
     expectation: Annotated[Expectation, PerRun] = "exact"
     """How the expectation over identities is taken: a sum over all teachers, or the paper's samples."""
     samples: Annotated[_Votes, PerRun] = 5
@@ -173,17 +173,17 @@ class LearnerSettings:
     batch: Size = 1
     """Episodes in an iteration; the task's own number if not given."""
     learning_rate: Annotated[float, Gt(0), Le(1e38), Says("give a number above 0")] = 1e-3
-    """Of every part."""
+    """Learning rate of every part."""
     optimizer: Literal["adam", "muon"] = "adam"
-    """Of the policy: Adam (Kingma and Ba 2015), or Muon (Jordan et al. 2024) for the matrices of its layers."""
+    """Optimiser of the policy: Adam (Kingma and Ba 2015), or Muon (Jordan et al. 2024) for its weight matrices."""
     warmup: Whole = 0
     """Linear warm-up steps, then constant."""
     clip: Distance = 0.0
-    """The policy's gradient is clipped to this length; 0 for never."""
+    """The policy's gradient is clipped to this norm; 0 for no clipping."""
     average: Rate = 0.0
-    """Decay of the moving average of the weights, which acts in evaluation; 0 for none."""
+    """Decay of the moving average of the weights, which is used in evaluation; 0 for none."""
     updates: Annotated[int, Ge(1), Le(10_000), Says("give a whole number from 1 to 10,000")] = 1
-    """Gradient steps an iteration, from batches of the store of answers; 1 where there is no replay."""
+    """Gradient steps per iteration, on batches from the store of answers; 1 without replay."""
     replay: Size | Literal[0] = 0
     """Answers in a batch from the store (episodes, for models that remember); 0 keeps no store and learns once from
     the fresh episodes, as the paper prints it."""
@@ -191,7 +191,7 @@ class LearnerSettings:
     """The share of a batch that is drawn from the newest answers, as many as a batch has; the rest is uniform,
     and so is all of it in iterations that bring no answer."""
     capacity: Count = 1_000_000
-    """How many of the newest answers are learned from; all are kept on disk."""
+    """Number of newest answers that are learned from; all answers are kept on disk."""
     window: Whole = 0
     """How many of the newest training episodes query policies learn from, with as many steps as the model makes from
     the store; 0 for one step from the fresh episodes."""
@@ -218,7 +218,7 @@ class RunSettings:
     seed: Annotated[Seed, PerRun] = 0
     """Seeds all randomness of the run."""
     iterations: Count = 1000
-    """Batches of episodes, one update each. Can be raised with --resume."""
+    """Batches of episodes. Can be raised with --resume."""
     log_every: Count = 20
     """Iterations between two rows of metrics."""
     save_every: Annotated[Count, PerRun] = 200
@@ -227,7 +227,7 @@ class RunSettings:
     """Episodes of a look at success alone, which asks nobody and changes nothing; looks are taken at 10, 14, 20, 28, 40
     answers and so on. They say what more answers would bring. 0 takes none; `when-flat` takes 50 unless given."""
     walks: Annotated[int, Ge(0), Le(1000), Says("give a whole number from 0 to 1,000")] = 0
-    """Episodes in flight at once, for slow teachers: each waits for its own answer while the others and learning go on.
+    """Episodes in flight at once, for slow teachers: each waits for its own answer, the others and learning continue.
     0 steps a batch together and waits for all of its answers."""
     answers: bool = True
     """Write every question and answer to answers.jsonl; a resumed run never asks them again."""
@@ -244,7 +244,7 @@ class RunSettings:
         return _nested({"task": task, "teacher": teacher, "query": query, **settings})
 
     def changed(self, **settings: Any) -> RunSettings:
-        """The same with other values, by their typed names; checked."""
+        """A checked copy with other values, by their typed names."""
         groups: dict[str, dict[str, Any]] = {}
         for name, value in settings.items():
             leaf = leaf_of(name)
@@ -370,7 +370,7 @@ _SINCE_SCHEMA_1 = (
 
 
 def leaf_of(name: str) -> Leaf:
-    """A setting by its typed name; an error with the nearest match if there is none."""
+    """Returns a setting by its typed name; an unknown name raises an error with the nearest match."""
     if name not in LEAVES:
         raise unknown_name("setting", name, LEAVES)
     return LEAVES[name]

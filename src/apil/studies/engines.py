@@ -258,9 +258,7 @@ class _Feed:
         elif event.kind == "lost":
             self._count(job, -job.units)
             names = ", ".join(cell.folder for cell in job.cells[:3])
-            print(
-                f"apil: warning: a worker with {names} was lost ({event.why}); they go on elsewhere.", file=sys.stderr
-            )
+            print(f"apil: warning: a worker was lost ({event.why}): {names} resume elsewhere.", file=sys.stderr)
         elif event.kind == "failed":
             self._fail(job, event)
         if event.kind in ("ended", "stopped", "failed"):

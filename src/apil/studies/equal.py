@@ -141,7 +141,7 @@ def report_pooled(out: Path) -> None:
             write_bytes(out / f"{plate.name}.{ending}", data)
     shown = shown_figures(records, drawn)
     values = {
-        "title": f"Rules at the same numbers of answers: the study {name}",
+        "title": f"Rules at equal numbers of answers: {name}",
         "tasks": tasks,
         "table": table,
         "headline": headline(records, [each.name for each in shown]),

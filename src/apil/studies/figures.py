@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -46,9 +47,9 @@ def _style(color: str, dashes: str = "solid", width: float = 1.5) -> Style:
 
 
 QUERY_STYLES = {name: _style(*look) for name, look in _TEXTS["queries"].items()}
-_QUERY_MARKERS = dict(zip(QUERY_STYLES, "xsv+^Dho*<", strict=True))
+_QUERY_MARKERS = dict(zip(QUERY_STYLES, "xsv+^DhoP*<", strict=True))
 _TEACHER_STYLES = {name: _style(*look) for name, look in _TEXTS["teachers"].items()}
-_OTHER_COLOURS = ("#117733", "#aa4499", "#661100", "#6699cc")
+_OTHER_COLOURS = ("#117733", "#aa4499", "#661100", "#8a5a44")
 
 
 def styled(name: str, styles: dict[str, Style], names: Sequence[str]) -> Style:
@@ -81,13 +82,18 @@ class Plate:
 
 
 def render(plate: Plate, study: StudyRecords) -> dict[str, bytes]:
-    """The figure as `png` and `svg`, the same bytes every time; empty when the study lacks the records."""
+    """The figure as `png` and `svg`, the same bytes every time; empty when the study lacks the records.
+
+    A chart of records that may be missing later comes as `json` too.
+    """
     with matplotlib.rc_context(RC):
         figure = plate.draw(study)
         if figure is None:
             return {}
         figure.suptitle(f"{plate.title} ({study.label})", y=1 - 0.07 / figure.get_size_inches()[1])
-        return pictures(figure)
+        formats = pictures(figure)
+    chart = plate.chart(study) if plate.name in OVER_TRAINING else None
+    return formats | ({"json": json.dumps(chart.data).encode()} if chart else {})
 
 
 def pictures(figure: Figure) -> dict[str, bytes]:
@@ -246,7 +252,7 @@ def draw_query_rate(study: StudyRecords) -> Figure | None:
     return figure
 
 
-_SAMPLE_COLOURS = ("#f0b429", "#f08a24", "#dd5a3a", "#b83b6b", "#6a1b6e", "#2d0b45")
+_SAMPLE_COLOURS = ("#b98300", "#d0661a", "#c8412f", "#a32c63", "#6a1b6e", "#2d0b45")
 
 
 def draw_model_samples(study: StudyRecords) -> Figure | None:
@@ -411,11 +417,11 @@ def draw_personas(study: StudyRecords) -> Figure | None:
     return figure
 
 
-_MEMBER_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9")
+_MEMBER_COLOURS = ("#0072b2", "#c07f00", "#009e73", "#c4629a", "#d55e00", "#1e96b8")
 
 
 def _scatter_personas(panel: Axes, runs: Sequence[tuple[TeacherModel, Floats]]) -> None:
-    panel.add_collection(LineCollection([places for _, places in runs], colors="#b5b5b5", linewidths=0.8, zorder=1))
+    panel.add_collection(LineCollection([places for _, places in runs], colors="#8c8c8c", linewidths=0.8, zorder=1))
     for rank in range(max((len(model.members) for model, _ in runs), default=0)):
         places = np.array([own[rank] for _, own in runs if rank < len(own)]).T
         look: Style = {"marker": "os^D"[rank % 4], "color": _MEMBER_COLOURS[rank % len(_MEMBER_COLOURS)]}

@@ -66,14 +66,14 @@ def _known(cells: Iterable[CellResult], figure: str) -> list[CellResult]:
 
 
 def all_succeed(study: StudyRecords) -> str:
-    """That success tells nothing here, as a sentence; empty where it does."""
+    """A sentence saying that success does not distinguish rules here; empty where it does."""
     alone = [cell.figure("success_alone") for cell in study.cells]
     if not alone or not all(figure.low >= 1.0 for figure in alone):
         return ""
-    silent = ", also one that never asked," if "never" in study.queries else ""
+    silent = ", even one that never asked," if "never" in study.queries else ""
     return (
-        f"Every agent{silent} reaches the goal alone in every evaluation episode: on this task query policies differ "
-        "by the number of questions alone."
+        f"Every agent{silent} reaches the goal alone in every evaluation episode: on this task, query policies "
+        "differ only in how many questions they ask."
     )
 
 
@@ -137,7 +137,7 @@ def misled_rules(study: StudyRecords) -> dict[str, list[str]]:
 def _misled(study: StudyRecords, query: str, teachers: Sequence[str]) -> str:
     base, *rates = (study.cell(teacher, query).figure("query_rate") for teacher in ("detm", *teachers))
     more = ", ".join(f"{spelled(teacher)} ({shown(rate)})" for teacher, rate in zip(teachers, rates, strict=True))
-    return f"{spelled(query)} ends up asking more than under Detm ({shown(base)}) when taught by {more}."
+    return f"{spelled(query)} ends up asking more than with Detm ({shown(base)}) when taught by {more}."
 
 
 def _members_apart(study: StudyRecords, teacher: str) -> str:

@@ -92,7 +92,7 @@ def _succeeds(study: StudyRecords) -> list[str]:
     shares = _shares(study, "apil")
     saved = f"APIL needs {_span(shares)} of DAgger's answers." if shares else ""
     misled = [spelled(query) for query in misled_rules(study)]
-    keep = f"Under teachers who vary or differ these rules keep asking more than under Detm: {', '.join(misled)}."
+    keep = f"With teachers who vary or differ, these rules keep asking more than with Detm: {', '.join(misled)}."
     return [all_succeed(study), saved, keep if misled else ""]
 
 
@@ -101,11 +101,12 @@ def _differ(study: StudyRecords) -> list[str]:
     order: list[str] = [query for query in ("apil", "dagger", "random") if query in known]
     if "apil" not in known:
         order = sorted(known, key=lambda query: -fmean(_values(study, query, "success_alone")))[:2]
-    said = []
+    said: list[str] = []
     for query in order:
         shares, success = _shares(study, query), _span(_values(study, query, "success_alone"))
-        paid = f", for {_span(shares)} of DAgger's answers" if shares and query != "dagger" else ""
-        said.append(f"{spelled(query)}: the trained agent succeeds alone in {success} of the episodes{paid}.")
+        paid = f" and used {_span(shares)} of DAgger's answers" if shares and query != "dagger" else ""
+        agent = "The agent trained" if not said else "One trained"
+        said.append(f"{agent} with {spelled(query)} succeeds alone in {success} of the episodes{paid}.")
     return said
 
 

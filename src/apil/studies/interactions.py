@@ -132,7 +132,7 @@ def write_comparison(tasks: Sequence[str], out: Path, name: str) -> None:
     write_text(out / f"{table.name}.md", table.markdown())
     pictures = [figure for task in tasks if (figure := _of_task(out / task, task))]
     values = {
-        "title": f"The study {name}",
+        "title": f"Rules compared: {name}",
         "tasks": tasks,
         "table": table,
         "headline": _headline(study, found),
@@ -191,13 +191,13 @@ def _headline(study: _Joined, found: Mapping[str, Any]) -> Headline:
             better.append(spelled(rule["query"]))
     best = max(found["rules"], key=lambda rule: from_json(rule["iqm"]["success_alone"]).mean)
     base, strata = spelled(study.baseline), len(found["strata"])
-    where = f"over {strata} combinations of a task and a teacher" if strata > 1 else "with its one task and teacher"
+    where = f", over {strata} combinations of a task and a teacher" if strata > 1 else ""
     reached = 100 * from_json(best["iqm"]["success_alone"]).mean
     named = ", ".join(better) or "no rule"
     sentences = (
-        f"{spelled(best['query'])} has the highest success alone, {reached:.1f} % of the episodes, {where}.",
-        f"Runs more likely than not to do better than {base}, by their 95 % interval: {named}.",
-        f"{study.seeds} seeds of each; success alone is an interquartile mean, answers are means over all runs.",
+        f"{spelled(best['query'])} has the highest success alone, {reached:.1f} % of the episodes{where}.",
+        f"Better than {base} (the 95 % interval of the probability lies above one half): {named}.",
+        f"{study.seeds} seeds each. Success alone is an interquartile mean; answers are means over all runs.",
     )
     header = ("rule", "success alone", "answers", f"better than {base}")
     return Headline("", sentences, "All rules over all tasks and teachers", header, tuple(rows))

@@ -234,7 +234,7 @@ class RayEngine:
             posts = ray.get(self.mailbox.take.remote())
         except RayError as error:
             raise ApilError(
-                f"Ray is gone ({in_one_line(error)}): the same command goes on where it is back."
+                f"Ray is gone ({in_one_line(error)}): once it is back, the same command resumes."
             ) from error
         for post in posts:
             self._hear(post, tell)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from apil.files import remove, write_bytes
 from apil.studies.bill import bill_tables
@@ -20,8 +22,9 @@ from apil.studies.workers import worker_pool
 
 _EARLIER = "figure_interactions"
 """A figure that reports had before: success in training, with help, looked like what was learned."""
+_ENDINGS = ("png", "svg", "json")
 Drawn = Sequence[tuple[Plate, Mapping[str, bytes]]]
-"""Figures, each with its pictures by file ending."""
+"""Figures, each with its pictures, and the data of its chart, by file ending."""
 
 
 def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -> list[Path]:
@@ -46,7 +49,7 @@ def build_report(folder: Path, workers: int = 1, extras: Extras | None = None) -
     for name, data in contents.items():
         write_bytes(folder / name, data)
     for name in (_EARLIER, *(plate.name for plate in (*PLATES, *ANSWER_PLATES, *plates))):
-        for ending in ("png", "svg"):
+        for ending in _ENDINGS:
             if f"{name}.{ending}" not in contents:
                 remove(folder / f"{name}.{ending}")
     return [folder / name for name in contents]
@@ -65,10 +68,14 @@ def _render_all(plates: Sequence[Plate], study: StudyRecords, workers: int) -> D
 def _kept(folder: Path, figures: Drawn) -> dict[str, dict[str, bytes]]:
     """The pictures of the figures that cannot be drawn now and were drawn before, by name."""
     return {
-        plate.name: {ending: (folder / f"{plate.name}.{ending}").read_bytes() for ending in ("png", "svg")}
+        plate.name: {ending: path.read_bytes() for ending, path in _files(folder, plate) if path.is_file()}
         for plate, formats in figures
         if not formats and (folder / f"{plate.name}.svg").is_file()
     }
+
+
+def _files(folder: Path, plate: Plate) -> list[tuple[str, Path]]:
+    return [(ending, folder / f"{plate.name}.{ending}") for ending in _ENDINGS]
 
 
 def _page(
@@ -89,7 +96,7 @@ def _page(
     pictures = [path for path in found if not path.is_symlink()]
     return page(
         "report",
-        title=f"Learning from several teachers: the {study.label} study",
+        title=f"Learning from several teachers: {study.label}",
         headline=first,
         leading=leading,
         study=study,
@@ -112,13 +119,19 @@ def _page(
 
 def shown_figures(study: StudyRecords, figures: Drawn) -> list[Shown]:
     """The figures that could be drawn, as a page shows them."""
-    charts = {plate.name: plate.chart(study) for plate, formats in figures if formats}
     return [
-        Shown(plate.name, plate.title, plate.caption, formats["svg"], plate.note, chart.data if chart else None)
+        Shown(plate.name, plate.title, plate.caption, formats["svg"], plate.note, _chart(plate, study, formats))
         for plate, formats in figures
         if formats
-        for chart in [charts[plate.name]]
     ]
+
+
+def _chart(plate: Plate, study: StudyRecords, formats: Mapping[str, bytes]) -> dict[str, Any] | None:
+    if "json" in formats:
+        found: dict[str, Any] = json.loads(formats["json"])
+        return found
+    chart = plate.chart(study)
+    return chart.data if chart else None
 
 
 def _nearest(study: StudyRecords, distance: Mapping[str, float]) -> str:

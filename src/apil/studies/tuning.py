@@ -21,7 +21,7 @@ from apil.studies.kind import kind_of
 from apil.studies.plan import Cell, stacks
 
 RUNGS = (1 / 9, 1 / 3, 1.0)
-"""Shares of a training after which it is measured. The best third of the trials goes on from each to the next."""
+"""Shares of a training after which it is measured. The best third of the trials advances from each to the next."""
 REDUCTION = 3
 
 Report = Callable[[int, float], bool]

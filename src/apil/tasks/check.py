@@ -1,4 +1,4 @@
-"""`check_task`: says in words what is wrong with a task of your own."""
+"""`check_task`: finds what is wrong with a task of your own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _View(NamedTuple):
 
 
 def check_task(task: Task[Any]) -> None:
-    """Raises an `ApilError` that lists everything found wrong with a task; returns quietly if nothing is.
+    """Checks a task of your own; raises an `ApilError` that lists every problem, else returns None.
 
     It walks a few episodes by random valid actions, twice in a stack of two runs and once alone. The observations,
     reference actions, distances and ends must have their forms, a walk must be the same every time and for a run alone,
@@ -215,7 +215,7 @@ def _check_words(task: Task[Any], problems: Problems, state: Any) -> None:
 
 def _check_ended(problems: Problems, before: _View, now: _View, t: int) -> None:
     ended = before.done
-    problems.expect(now.done[ended].all(), f"step {t} goes on with an episode that had ended")
+    problems.expect(now.done[ended].all(), f"step {t} continues an episode that had ended")
     for name in ("features", "distance"):
         still = torch.equal(getattr(before, name)[ended], getattr(now, name)[ended])
         problems.expect(still, f"step {t} changes the {name} of an episode that had ended")

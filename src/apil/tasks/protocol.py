@@ -1,4 +1,4 @@
-"""What a task is: B episodes of every run at once, as tensors."""
+"""The protocol of tasks: B episodes of every run at once, as tensors."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Compact(Protocol):
 
 @runtime_checkable
 class Numbered(Protocol):
-    """A task with so few states that it numbers them, in `Observation.place`.
+    """A task with few states, which numbers them in `Observation.place`.
 
     What a model computes in a state then serves all episodes of a batch that come by.
     """
@@ -93,7 +93,7 @@ class Numbered(Protocol):
 class KeepsEnvironments(Protocol):
     """A task whose states are in environments that it keeps: a batch of episodes overwrites the one before.
 
-    Batches that go on at the same time each need a twin. A task whose states travel needs none.
+    Batches that run at the same time each need a twin. A task whose states travel needs none.
     """
 
     def twin(self) -> Task[Any]:

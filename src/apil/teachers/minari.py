@@ -140,7 +140,7 @@ def load_demonstrations(
     teacher: str | None = None,
     within: float = math.inf,
 ) -> Demonstrations:
-    """A Minari dataset as a member that answers as was demonstrated.
+    """Makes a team member that answers with the actions demonstrated in a Minari dataset.
 
     `what`: the actions that were taken, as every dataset has them, or the answers that the agent was given, of one
     `teacher` by name or of all (datasets that apil exported). `within` is that of `Demonstrations`.

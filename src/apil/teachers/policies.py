@@ -69,7 +69,7 @@ class Reply:
     given: Tensor
     """[runs, episodes] bool: there is an answer; false where it was not asked."""
     distance: Tensor | None = None
-    """[runs, episodes] float: d(s) as the member tells it; the task's if None."""
+    """[runs, episodes] float: d(s) as reported by the member; the task's if None."""
     identity: Tensor | None = None
     """[runs, episodes] long: who answered in the member's place; the member itself if None."""
 
@@ -86,7 +86,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Waiting(Protocol):
-    """A member that takes its time: others are asked meanwhile."""
+    """A member that takes time to answer: others are asked meanwhile."""
 
     def post(self, question: Question) -> Callable[[], Reply]:
         """Puts the question; what is returned waits for the answers."""
@@ -162,11 +162,11 @@ class Predicting:
 
 @dataclass(frozen=True)
 class Drift:
-    """A member that changes with the iteration: acts like `before`, later like `after`."""
+    """A member that changes over training: acts like `before`, later like `after`."""
 
     before: Any
     after: Any
-    """Both can be anything that a member can be."""
+    """`before` and `after` can be anything that a member can be."""
     at: float | Callable[[float], float]
     """The first iteration of `after`; or a function of the iteration that gives the probability of `after`."""
 

@@ -1,4 +1,4 @@
-"""What a teacher is."""
+"""The protocol of teachers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Session(Protocol):
 
     A session may also have `final(distance)`, the final distances [runs, episodes] as the teachers report them, from
     the true ones (success is always measured by the truth); `missing_distances = True`: distances may be NaN; and
-    `batched = True`: it answers any number of questions in one call, at almost no cost. One that does not say so is
-    asked one question in each call, and its answer is on file before the next is put.
+    `batched = True`: it answers any number of questions in one call, at almost no cost. Any other session
+    is asked one question per call, and its answer is saved before the next question.
     """
 
     def answer(self, observation: Observation, reference: Reference, asked: Tensor, t: int) -> Answer:
@@ -32,14 +32,14 @@ class Session(Protocol):
 
 
 class SelectableSession(Session, Protocol):
-    """A session in which the one who asks may choose who answers."""
+    """A session in which the caller may choose who answers."""
 
     def present(self, t: int) -> Tensor:
-        """[runs, episodes, K] bool: who can be asked at step `t`."""
+        """[runs, episodes, K] bool: who is available at step `t`."""
 
     def answer_by(self, observation: Observation, reference: Reference, asked: Tensor, t: int, whom: Tensor) -> Answer:
-        """The answers by `whom` [runs, episodes] long; where it is below 0, by whom `answer` would be. One who is not
-        there does not answer."""
+        """The answers by `whom` [runs, episodes] long; where it is below 0, by whoever `answer` would choose. Members
+        who are not available do not answer."""
 
 
 class Teacher(Protocol):
@@ -54,7 +54,7 @@ class Teacher(Protocol):
         """A name for each of the K identities."""
 
     def begin(self, draws: Draws, episodes: int, horizon: int) -> Session:
-        """Opens a batch of `episodes` episodes for every run of `draws`; `draws.time` tells how far training is."""
+        """Opens a batch of `episodes` episodes for every run of `draws`; `draws.time` is the training time."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class MemberError(ApilError):
 
 
 def require_teacher(teacher: Any) -> Teacher:
-    """The teacher itself; refuses what is none, such as a script that is not in a team yet."""
+    """Returns the teacher; refuses anything else, such as a script that is not in a team yet."""
     if not callable(getattr(teacher, "begin", None)) or not getattr(teacher, "members", None):
         raise ApilError(
             f"{str(teacher)[:60]!r} is no teacher: put scripts and policies into a team, for example "

@@ -1,4 +1,4 @@
-"""Committees of anything that can answer: with names, weights, costs, and members who may be away."""
+"""Committees of anything that can answer, with names, weights, costs, and members who may be unavailable."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Member:
     name: str
     """For messages and records; no '+'."""
     policy: Any
-    """How it answers: see `as_policy`."""
+    """How it answers; see `as_policy`."""
     weight: float = 1.0
-    """Its chance to be drawn, relative to the other members."""
+    """Its weight when a member is drawn, relative to the others."""
     cost: float = 1.0
     """What one answer costs."""
     available: float | Callable[[float], float] = 1.0
-    """The probability that it is there; or a function of the iteration that gives it."""
+    """The probability that it is available, or a function of the iteration that returns it."""
 
     def __post_init__(self) -> None:
         if not self.name or "+" in self.name:
@@ -57,8 +57,8 @@ class Member:
 class Team:
     """A committee of any members.
 
-    Who is to answer is drawn by the weights or goes round (`turn`), for a whole episode or for each query
-    (`selection`). For one who is away (`absence`: for a whole episode or for a query) another answers who is there,
+    The member who answers is drawn by the weights or rotates (`turn`), for a whole episode or for each query
+    (`selection`). If it is away (`absence`: for a whole episode or for a query), another available member answers,
     drawn by the weights or next in turn (`substitute`), or nobody. If all are away there is no answer.
     """
 
@@ -71,7 +71,7 @@ class Team:
         absence: Selection = "episode",
         substitute: bool = True,
     ) -> None:
-        """`members` are a policy by name each, or `Member` records where there is more to say about them."""
+        """`members` maps names to policies, or lists `Member` records."""
         if isinstance(members, Mapping):
             members = [Member(name, policy) for name, policy in members.items()]
         if not members:
@@ -181,7 +181,7 @@ class TeamSession:
 
     @property
     def missing_distances(self) -> bool:
-        """People may not tell them."""
+        """People may leave them out."""
         return self.desk is not None
 
     def final(self, distance: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Teachers that lie: about the distance, or about who they are. Each wraps any other teacher."""
+"""Teachers that report wrong distances or identities. Each wraps any other teacher."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class SameMembers:
 
 @record
 class NoisyDistance(SameMembers):
-    """Tells max(0, d * max(0, 1 + noise * N(0, 1)) + bias), rounded to multiples of `quantum`, or no distance at all.
+    """Reports max(0, d * max(0, 1 + noise * N(0, 1)) + bias), rounded to multiples of `quantum`, or no distance at all.
 
     Every distance has noise of its own, the final one included. Actions and identities stay as they are, to the bit.
     """
@@ -129,7 +129,7 @@ class NoisyDistance(SameMembers):
 
 @record
 class NoisyIdentity(SameMembers):
-    """Tells a wrong identity in part of the answers: with probability `rate` one of the others, each equally likely.
+    """Reports a wrong identity with probability `rate`: one of the other members, each equally likely.
 
     Actions and distances stay as they are. An answer is billed to the reported identity.
     """
@@ -148,7 +148,7 @@ class NoisyIdentity(SameMembers):
 
 @record
 class Anonymous:
-    """Nobody tells who answered: all members share one identity."""
+    """Hides who answered: all members share one identity."""
 
     teacher: Inside
     name: str = "someone"

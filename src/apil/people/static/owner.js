@@ -4,7 +4,7 @@ import { get, listen, post } from "/static/api.js";
 
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-const COLOURS = ["#0b66c3", "#d55e00", "#1f9d6b", "#cc79a7", "#8a6d00", "#56b4e9"];
+const COLOURS = ["#0b66c3", "#d55e00", "#1f9d6b", "#c4629a", "#8a6d00", "#1e96b8"];
 let due = null;
 let paused = false;
 
@@ -45,9 +45,9 @@ function show(found) {
   $("waiting").textContent = found.waiting;
   $("rate").textContent = percent(training.query_rate);
   paused = found.paused;
-  $("pause").textContent = paused ? "Go on" : "Pause";
+  $("pause").textContent = paused ? "Resume" : "Pause";
   if (found.stopping) banner("Stopping: the run is saved and can be resumed.");
-  else if (!found.trainer) banner("The training is away. The server takes answers for a minute more; resume it.");
+  else if (!found.trainer) banner("The training has stopped. The server takes answers for one more minute; resume the run.");
   else banner(paused ? "Paused: nobody is asked." : "");
   showTeachers(found.teachers);
   showList($("agreement"), found.agreement, (pair) => `${pair.teachers.join(" and ")}: ${percent(pair.share)} of ${pair.alike}`);
@@ -97,7 +97,7 @@ function curve(points, budget) {
   const y = (share) => 10 + (1 - share) * (high - low - 10);
   const made = element("svg", { viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": "Success alone against answers" });
   for (const share of [0, 0.25, 0.5, 0.75, 1]) {
-    made.append(element("line", { x1: left, x2: wide - 12, y1: y(share), y2: y(share), stroke: "#e3e8ed" }));
+    made.append(element("line", { x1: left, x2: wide - 12, y1: y(share), y2: y(share), stroke: "#e3e8ed", class: "grid" }));
     made.append(element("text", { x: left - 6, y: y(share) + 4, "text-anchor": "end" }, `${100 * share} %`));
   }
   for (const share of [0, 0.5, 1]) {

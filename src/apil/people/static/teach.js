@@ -329,7 +329,7 @@ async function begin() {
   if (outbox.length) await outbox.flush();
   listen("/api/events", (news) => {
     $("waiting").textContent = news.waiting;
-    if (!outbox.length) banner(news.trainer ? "" : "The training is away. Answers are kept until it is back.");
+    if (!outbox.length) banner(news.trainer ? "" : "The training is not running. Answers are kept until it is back.");
     if (!question && !outbox.length) {
       if (news.paused) idle("Paused", "Whoever runs this has paused it. The next question appears by itself.");
       else load();

@@ -189,7 +189,7 @@ def _answers(compared: Comparison, about: Mapping[str, Any], task: str) -> Figur
             **QUERY_STYLES[NEVER] | {"linewidth": 1.2},
         )
         top = compared.figure(task, TOP, FULL, figure_name)
-        panel.axhline(top.mean, color="#bbbbbb", linewidth=1.2, zorder=0)
+        panel.axhline(top.mean, color="#8a8a8a", linewidth=1.2, zorder=0)
         for rule, factor in zip(rules, spread, strict=True):
             points = [(levels[at] * factor, compared.figure(task, rule, at, figure_name)) for at in levels]
             style = styled(rule, QUERY_STYLES, compared.rules)

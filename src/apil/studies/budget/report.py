@@ -33,7 +33,7 @@ def write_report(folder: Path, compared: Comparison, about: Mapping[str, Any]) -
     shown = [figure.shown for figure in figures]
     leading = next(figure for figure in shown if figure.name == "figure_share")
     values = {
-        "title": "Where to ask: query rules at the same numbers of answers",
+        "title": "Where to ask: query rules at equal numbers of answers",
         "about": about,
         "headline": _headline(compared, about),
         "leading": leading,
@@ -97,4 +97,4 @@ def _beside_random(compared: Comparison, rule: str, level: str) -> str:
 def _rests_on(about: Mapping[str, Any]) -> str:
     counts = sorted({len(task["seeds"]) for task in about["tasks"]})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"Each task has {seeds} seeds; every agent is measured alone, on the same episodes. Intervals are of 95 %."
+    return f"Each task has {seeds} seeds; every agent is measured alone, on the same episodes. Intervals are 95 %."

@@ -22,7 +22,7 @@ from apil.studies.text import texts
 from apil.studies.whom.compare import SHARE, Whom, findings, summary
 
 _TEXTS: Any = texts("whom.toml")
-_COLOURS = ("#555555", "#e69f00", "#56b4e9", "#009e73", "#cc79a7", "#d55e00")
+_COLOURS = ("#555555", "#c07f00", "#1e96b8", "#009e73", "#c4629a", "#d55e00")
 """Of the first selectors, in their order; further ones have styles of their own."""
 _MARKS = {"better": "▲", "worse": "▼"}
 
@@ -71,10 +71,12 @@ def _headline(compared: Whom, about: Mapping[str, Any]) -> Headline:
     for task in compared.tasks[:2]:
         ours, theirs = (f"{100 * found.mean:.1f} %" for found in compared.at_share(task))
         sentences.append(
-            f"On {task} the selector {compared.winner} succeeds alone in {ours} of the episodes for {SHARE:.0%} of "
-            f"what {compared.top} costs; {compared.top} ends at {theirs}."
+            f"On {task}, the selector {compared.winner} succeeds alone in {ours} of the episodes at "
+            f"{100 * SHARE:.0f} % of the cost of {compared.top}, which ends at {theirs}."
         )
-    sentences.append(f"Means of {len(about['seeds'])} seeds with 95 % intervals; every run asks as many questions.")
+    sentences.append(
+        f"Means of {len(about['seeds'])} seeds with 95 % intervals; every run asks equally many questions."
+    )
     caption = f"Cost of the answers to {compared.level:g} success alone"
     return Headline("", tuple(sentences), caption, ("selector", *compared.tasks), tuple(rows))
 

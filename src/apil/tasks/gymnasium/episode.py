@@ -84,7 +84,7 @@ class Episode(gymnasium.Wrapper[Any, Any, Any, Any]):
         return (self.observation, self.record), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step of an episode that is going on; one that is over stays where it is."""
+        """One step of an unfinished episode; a finished one stays where it is."""
         if not self.over:
             self.steps += 1
             try:
@@ -215,7 +215,7 @@ def success(env: Episode) -> float:
 def steps(env: Episode, horizon: int) -> float:
     """Steps still to survive, for tasks that are about not ending early; 0 for an episode that was truncated.
 
-    It falls by 1 a step whatever the agent does, so early in an episode it tells no good step from a bad one.
+    It falls by 1 a step whatever the agent does: early in an episode it does not tell good steps from bad ones.
     """
     return 0.0 if env.truncated and not env.terminated else float(max(0, horizon - env.steps))
 

@@ -160,7 +160,7 @@ def from_gymnasium(
     name: str | None = None,
     action_names: Sequence[str] | None = None,
 ) -> GymnasiumTask:
-    """A task from the id of an environment, or from a function that makes one.
+    """Makes a task from the id of a Gymnasium environment, or from a function that makes one.
 
     Examples:
         >>> task = apil.from_gymnasium("Taxi-v4", distance="success")
@@ -178,8 +178,8 @@ def from_gymnasium(
         encoder: 'raw' gives the features to the networks as they are, 'learned' puts a small network in front (an MLP
             for vectors, a CNN for images, one for each key of a Dict); 'auto' is raw unless there is an image. Or any
             module, or a function of the `Layout` that makes one, from the structured observation to [n, S].
-        vectorise: all environments in this process, or each in one of its own.
-        best_return: of a perfect episode, for the distance 'return'.
+        vectorise: "sync" steps all environments in this process, "async" each in its own process.
+        best_return: the return of a perfect episode, for the distance 'return'.
         success_distance: an episode that ends this close has succeeded; APIL's epsilon.
         batch: the default number of episodes in an iteration.
         name: for messages and tables; the environment's own if not given.
