@@ -160,8 +160,10 @@ class Learner:
         learning = running
         for _ in range(updates):
             again = self._losses(recent)
-            active = [own.active & learning[runs] for own, (_, runs, _) in zip(again, of_query, strict=True)]
-            self._descend(of_query, [own.loss for own in again], active)
+            still = [learning[runs] for _, runs, _ in of_query]
+            # No gradient for the others: moments add up whether or not a run makes a step.
+            losses = [torch.where(on.to(own.loss.device), own.loss, 0.0) for own, on in zip(again, still, strict=True)]
+            self._descend(of_query, losses, [own.active & on for own, on in zip(again, still, strict=True)])
             learning = running & asking
             if not bool(learning.any()):
                 break
