@@ -142,6 +142,30 @@ def test_a_recent_share_is_drawn_from_the_newest() -> None:
     assert abs(newest - expected) < 5 * spread
 
 
+@pytest.mark.parametrize("count", [300, 6000])
+def test_answers_are_drawn_by_how_far_they_are_trusted(count: int) -> None:
+    """Those of teacher 1 a quarter as often; also where there are too many to weigh them all."""
+    store = _store(count, replay=100, validation=0.1)
+    store.weigh(0, lambda states, who: torch.where(who == 1, 0.25, 1.0).double())
+    drawn = np.array(_drawn(store, 200))
+    assert abs((drawn % 2).mean() - 0.2) < 5 * np.sqrt(0.16 / len(drawn))
+    assert abs(drawn.mean() - count / 2) < 5 * count / np.sqrt(12 * len(drawn))
+    assert not set(drawn.tolist()) & set(store.shelves[0].validation.table[:, 0].tolist())
+
+
+def test_a_recent_share_is_drawn_from_the_newest_that_are_trusted() -> None:
+    store = _store(1000, replay=40, recent=0.99)  # all 40 of a batch
+    store.weigh(0, lambda states, who: (who == 0).double())
+    assert set(_drawn(store, 100)) == set(range(960, 1000, 2))
+
+
+def test_nothing_changes_while_no_teacher_is_known() -> None:
+    store = _store(50, replay=32)
+    before = _drawn(store, 3)
+    store.weigh(0, lambda states, who: None)
+    assert _drawn(store, 3) == before
+
+
 def test_a_few_answers_fill_a_batch() -> None:
     assert set(_drawn(_store(3, replay=64, recent=0.25), 10)) == {0, 1, 2}
 

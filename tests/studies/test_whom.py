@@ -10,6 +10,7 @@ import pytest
 from apil.errors import ApilError
 from apil.files import read_json
 from apil.studies.options import WhomOptions
+from apil.studies.whom.compare import Whom
 from apil.studies.whom.definition import read_comparison
 from apil.studies.whom.records import Point, Run
 from apil.studies.whom.run import whom
@@ -73,6 +74,32 @@ def test_a_selector_may_have_a_share_of_the_answers(folder: Path) -> None:
     (folder / "study.toml").write_text(half)
     budgets = {run.selector: run.cell.config.query.answer_budget for run in read_comparison(folder).runs}
     assert budgets == {"always-first": 12, "round-robin": 12, "cheapest": 6, "learned": 12}
+
+
+def test_a_task_says_how_many_answers_the_sparing_one_has(folder: Path) -> None:
+    named = STUDY.replace('winner = "learned"', 'winner = "learned"\nsparing = "few"')
+    (folder / "study.toml").write_text(named.replace('"round-robin",', '{ select = "cheapest", label = "few" },'))
+    (folder / "small.toml").write_text("sparing = 0.75\n" + TASK)
+    budgets = {run.selector: run.cell.config.query.answer_budget for run in read_comparison(folder).runs}
+    assert budgets == {"always-first": 12, "few": 9, "learned": 12}
+
+
+def test_the_sparing_one_is_held_against_the_top_at_what_it_cost() -> None:
+    def points(selector: str, *rows: tuple[float, float]) -> list[Point]:
+        return [Point("maze", selector, 0, int(cost), cost, success) for cost, success in rows]
+
+    found = [
+        *points("top", (0, 0.0), (50, 0.8), (100, 1.0)),
+        *points("ours", (0, 0.0), (60, 0.9), (90, 1.0)),
+        *points("few", (0, 0.0), (55, 0.96)),
+    ]
+    about = {"level": 0.9, "top": "top", "winner": "ours"}
+    few, early = (Whom(found, {**about, "sparing": name}).at_share("maze") for name in ("few", ""))
+    assert (few.share, few.success.mean, few.of_top.mean, few.reached) == (0.55, 0.96, 1.0, True)
+    assert (early.share, early.reached) == (0.6, False)
+    assert early.success.mean == pytest.approx(0.9)
+    dear = Whom([*found[:-1], Point("maze", "few", 0, 70, 70.0, 0.96)], {**about, "sparing": "few"})
+    assert not dear.at_share("maze").reached
 
 
 def test_mistakes_are_named(folder: Path) -> None:

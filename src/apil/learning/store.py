@@ -6,7 +6,7 @@ the steps before, the episode that it belongs to, up to its last answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import RLock
 from typing import Any, Protocol
 
@@ -89,6 +89,10 @@ class Shelf:
         self.answers = 0
         """Answers so far, those held out included."""
         self.learned, self.validation = _Index(), _Index()
+        self.trust: NDArray[np.float64] | None = None
+        """[n + 1]: the sum of how far the first answers to learn from are trusted; None where all are drawn alike."""
+        self.weighed = 0
+        """The answers that there were then."""
 
     def add(self, rows: Rows) -> None:
         """Appends rows; those of an episode follow each other. Decides which are held out, and marks them."""
@@ -138,6 +142,16 @@ class Shelf:
             if len(places):
                 return int(table[places[0], 0]), int(table[places[0], 1])
         raise AssertionError("a row that counts is drawn")
+
+    def trusted(self, luck: NDArray[np.float32], window: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[n]: which of the newest `window` [n] answers to learn from are drawn, by how far each is trusted."""
+        assert self.trust is not None
+        count = len(self.trust) - 1
+        oldest = np.maximum(count - window, 0)
+        first = self.trust[oldest]
+        found = np.searchsorted(self.trust, first + luck * (self.trust[-1] - first), side="right") - 1
+        drawn: NDArray[np.int64] = np.clip(found, oldest, count - 1)
+        return drawn
 
     def recall(self, count: int) -> None:
         """Adopts `count` rows that are already in place."""
@@ -205,6 +219,8 @@ class Store:
         """`horizon` is T where whole episodes are drawn, and 1 where answers are."""
         self.shelves = shelves
         self._layout, self._horizon = layout, horizon
+        self.whole_episodes = horizon > 1
+        """Whole episodes are drawn, and not answers by themselves."""
         self._settings = settings
         self.lock = RLock()
         """Held while rows are appended or drawn: `put` may be called from other threads."""
@@ -289,6 +305,9 @@ class Store:
             recent = recent & fresh.numpy()[:, None]
         window = np.where(recent, np.minimum(window, size), window)
         chosen = counts[:, None] - 1 - np.minimum((luck * window).astype(np.int64), window - 1)
+        for run, shelf in enumerate(self.shelves):
+            if shelf.trust is not None and len(shelf.trust) > 1:
+                chosen[run] = shelf.trusted(luck[run], window[run])
         units = [
             shelf.learned.table[own] if shelf.learned.count else _NONE.repeat(size, 0)
             for shelf, own in zip(self.shelves, chosen, strict=True)
@@ -313,6 +332,28 @@ class Store:
                 for shelf, count in zip(self.shelves, chosen.tolist(), strict=True)
             ]
             yield self._lessons(np.stack(units)), torch.from_numpy(chosen)
+
+    def weigh(self, run: int, trust: Callable[[Tensor, Tensor], Tensor | None]) -> None:
+        """Sets how far each answer of a run is trusted. `trust` is given the states [n, F] and who answered [n].
+
+        Of very many answers it is asked about the newest; those before count as those of the same teacher do there.
+        """
+        with self.lock:
+            shelf = self.shelves[run]
+            if shelf.weighed == shelf.answers:
+                return
+            rows = shelf.room.array[shelf.learned.table[:, 0]]
+            newest, who = rows[-_WEIGHED:], torch.from_numpy(rows["identity"].astype(np.int64))
+            found = trust(self._layout.read_features(newest), who[-_WEIGHED:])
+            if found is None:
+                return
+            if len(found) < len(rows):
+                total, count = (torch.zeros(int(who.max()) + 1, dtype=found.dtype) for _ in range(2))
+                total.index_add_(0, who[-_WEIGHED:], found)
+                count.index_add_(0, who[-_WEIGHED:], torch.ones_like(found))
+                found = torch.cat([(total / count.clamp_min(1.0))[who[:-_WEIGHED]], found])
+            shelf.weighed = shelf.answers
+            shelf.trust = np.concatenate([[0.0], found.numpy().cumsum()])
 
     def everything(self) -> Iterator[Lessons]:
         """All there is, learned from or held out, in batches of bounded size."""
@@ -343,6 +384,8 @@ class Store:
         )
 
 
+_WEIGHED = 4_096
+"""Answers that are weighed one by one, where not all count alike."""
 _NONE: NDArray[np.int64] = np.zeros((1, 2), np.int64)
 
 

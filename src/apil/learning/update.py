@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -106,20 +107,32 @@ class Learner:
         _check_finite(agents, [("policy", self._everyone, episodes.mean.sum((1, 2, 3))), *query.named], iteration)
         if of_query:
             self._learn_to_ask(episodes, query, iteration, updates, running, asking)
-        fresh = episodes.answered.flatten(1).any(1)
+        fresh, trusted = episodes.answered.flatten(1).any(1), self._weigh(store)
         total = torch.zeros(2, len(running))
         for number in range(iteration * updates, (iteration + 1) * updates):
             lessons, some = store.sample(agents.streams.draws("replay", number), fresh)
             if not bool(some.any()):
                 break  # nobody has answered yet, and no step of this iteration will change that
-            losses, by_skill = self._by_skill(self._of_model(lessons, number), number)
+            losses = self._of_model(lessons, number)
+            if store.whole_episodes:
+                losses, trusted = self._by_skill(losses, number)
             _check_finite(agents, self._named(*losses), iteration)
             # Who answers is often a matter of chance: the identity model would overfit to what cannot be predicted.
-            once = running & (number == iteration * updates)
-            summed = self._descend(of_model, losses, [some & running, (some & once) | (by_skill & running)])
+            # Those who are trusted are not.
+            once = number == iteration * updates
+            summed = self._descend(of_model, losses, [some & running, (some & running & once) | (trusted & running)])
             total += agents.thinking.back(torch.stack(summed).detach())
         policy, identity = total / updates
         return {"policy_loss": policy, "identity_loss": identity, **query.logs}
+
+    def _weigh(self, store: Store) -> Tensor:
+        """In runs that act by skill answers are drawn from the store by how far they are trusted. [runs] bool: where
+        that is known; episodes that are drawn whole are drawn alike."""
+        for places, part in () if store.whole_episodes else self._trusting:
+            numbers = range(len(self._nobody))[places] if isinstance(places, slice) else places.tolist()
+            for own, run in enumerate(numbers):
+                store.weigh(run, functools.partial(part.trust_in, own))
+        return torch.tensor([shelf.trust is not None for shelf in store.shelves])
 
     def _by_skill(self, losses: tuple[Tensor, Tensor], number: int) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """The losses, with an identity loss of their own in runs that act by skill; [runs] bool, which these are."""

@@ -373,11 +373,20 @@ class Fit:
 
         Who is hardly known is not taken for skilled.
         """
-        known = torch.unique(self.teacher)
-        mean, variance = self._skills(self.states, known)
+        return self._trust(self.states, self.teacher)
+
+    def trust_in(self, features: Tensor, who: Tensor) -> Tensor:
+        """[n]: the same for answers of `who` [n] in states [n, F]."""
+        return self._trust(self.kernel.scaled(features), who)
+
+    def _trust(self, scaled: Tensor, who: Tensor) -> Tensor:
+        if not len(who):
+            return torch.zeros(0, dtype=torch.float64)
+        known = torch.unique(torch.cat([self.teacher, who]))
+        mean, variance = self._skills(scaled, known)
         skill = (mean - variance.sqrt()).clamp(-1.0, 1.0)
-        own = skill.gather(1, torch.searchsorted(known, self.teacher).unsqueeze(1)).squeeze(1)
-        return torch.exp(-SHARPNESS * (skill.amax(1) - own)) if len(own) else own
+        own = skill.gather(1, torch.searchsorted(known, who).unsqueeze(1)).squeeze(1)
+        return torch.exp(-SHARPNESS * (skill.amax(1) - own))
 
 
 def _distances(answers: Parameters, memory: Parameters) -> tuple[Distances | None, float]:

@@ -39,6 +39,12 @@ class Trusting:
             self.skills.observe(episodes)
 
     @torch.no_grad()
+    def trust_in(self, run: int, features: Tensor, who: Tensor) -> Tensor | None:
+        """[n]: how far answers of `who` [n] in states [n, F] count for what to do; None while nothing is known."""
+        fit = self.skills.fit(run)
+        return fit.trust_in(features, who) if len(fit.teacher) else None
+
+    @torch.no_grad()
     def lessons(self, luck: Tensor) -> Lessons:
         """Answers of the window [runs, episodes, 1] to learn from whom to act like, drawn by how far each counts; none
         in runs where nothing is known yet. `luck` [runs, episodes] is uniform in (0, 1)."""

@@ -85,7 +85,7 @@ class WhomSettings:
     """Cost of asking another teacher than the one who answered last in an episode."""
     acting: Annotated[Literal["as-answered", "by-skill"], PerRun] = "as-answered"
     """Whom the agent acts like: each teacher as often as it answers in such states (the paper's way), or the skilled
-    ones."""
+    ones, from whom it then learns most."""
     options: Annotated[Options, Typed("select_options"), PerRun] = field(default_factory=dict, hash=False)
     """Settings of the selector itself, by name."""
 

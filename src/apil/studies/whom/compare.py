@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,26 @@ SHARE, _OF_SUCCESS = 0.6, 0.95
 """Of the cost and of the success of always asking the best teacher, that sentences speak of."""
 
 
+@dataclass(frozen=True)
+class AtShare:
+    """What the winner reaches for a part of what the top costs."""
+
+    share: float
+    """Of the cost of the top."""
+    success: Estimate
+    """Alone, of the winner."""
+    of_top: Estimate
+    """Alone, of the top at its end."""
+
+    @property
+    def reached(self) -> bool:
+        """It is good enough, and cheap enough."""
+        return self.share <= SHARE and self.success.mean >= _OF_SUCCESS * self.of_top.mean
+
+    def to_json(self) -> dict[str, Any]:
+        return {"share": self.share, "success_alone": to_json(self.success), "of_top": to_json(self.of_top)}
+
+
 class Whom:
     """All statistics, from the points alone."""
 
@@ -23,6 +44,7 @@ class Whom:
         self.tasks = list(dict.fromkeys(task for task, _ in self._runs))
         self.selectors = list(dict.fromkeys(selector for _, selector in self._runs))
         self.level, self.top, self.winner = float(about["level"]), str(about["top"]), str(about["winner"])
+        self.sparing = str(about.get("sparing", ""))
 
     def runs(self, task: str, selector: str) -> list[Run]:
         return self._runs.get((task, selector), [])
@@ -57,12 +79,16 @@ class Whom:
         )
         return estimate([ours[seed] - theirs[seed] for seed in ours if seed in theirs])
 
-    def at_share(self, task: str) -> tuple[Estimate, Estimate]:
-        """Success alone of the winner at `SHARE` of the cost of the top, and of the top at its end."""
-        top = self.runs(task, self.top)
-        most = SHARE * float(np.mean([run.cost for run in top]))
-        ours = [run.success_at(most) for run in self.runs(task, self.winner)]
-        return estimate(ours), estimate([run.success for run in top])
+    def at_share(self, task: str) -> AtShare:
+        """The winner at a part of the cost of the top: in runs of its own that had fewer answers, if there are any,
+        else as it was in the middle of training when it had cost `SHARE` as much."""
+        top, sparing = self.runs(task, self.top), self.runs(task, self.sparing)
+        success, whole = estimate([run.success for run in top]), float(np.mean([run.cost for run in top]))
+        if sparing:
+            share = float(np.mean([run.cost for run in sparing])) / whole
+            return AtShare(share, estimate([run.success for run in sparing]), success)
+        ours = [run.success_at(SHARE * whole) for run in self.runs(task, self.winner)]
+        return AtShare(SHARE, estimate(ours), success)
 
 
 def summary(compared: Whom) -> dict[str, Any]:
@@ -94,19 +120,26 @@ def summary(compared: Whom) -> dict[str, Any]:
                 for other in compared.selectors
                 if other != selector
             ]
-    return {"level": compared.level, "winner": compared.winner, "cells": cells, "improvement": improvements}
+    return {
+        "level": compared.level,
+        "winner": compared.winner,
+        "cells": cells,
+        "improvement": improvements,
+        "at_share": [{"task": task, **compared.at_share(task).to_json()} for task in compared.tasks],
+    }
 
 
 def findings(compared: Whom) -> list[str]:
     """How the winner stands, as sentences."""
     said = []
     for task in compared.tasks:
-        ours, theirs = compared.at_share(task)
-        reaches = "" if ours.mean >= _OF_SUCCESS * theirs.mean else "not "
+        found = compared.at_share(task)
+        ours, theirs = found.success, found.of_top
         said.append(
-            f"{task}: {compared.winner} at {SHARE:.0%} of the cost of {compared.top} succeeds alone in "
-            f"{ours.mean:.3f} [{ours.low:.3f}, {ours.high:.3f}] of the episodes, {ours.mean / theirs.mean:.3f} of its "
-            f"{theirs.mean:.3f}: it does {reaches}reach {_OF_SUCCESS} of it."
+            f"{task}: {compared.sparing or compared.winner} at {found.share:.1%} of the cost of {compared.top} "
+            f"succeeds alone in {ours.mean:.3f} [{ours.low:.3f}, {ours.high:.3f}] of the episodes, "
+            f"{ours.mean / theirs.mean:.3f} of its {theirs.mean:.3f}: it does {'' if found.reached else 'not '}reach "
+            f"{_OF_SUCCESS} of it at {SHARE:.0%} of its cost."
         )
         chances = [
             f"{other} {compared.probability(task, compared.winner, other):.2f}"

@@ -46,6 +46,8 @@ class WhomTask:
     teacher: Text
     answers: Count
     """Of every run."""
+    sparing: Share = 1.0
+    """Of the answers, for the selector that the study names as `sparing`, rounded down."""
     plugin: Text = ""
     """A .py file beside this one, or a module, that registers the teachers."""
     options: Options = field(default_factory=dict, hash=False)
@@ -72,6 +74,9 @@ class Shared:
     """Seeds for choosing settings."""
     reporting: SeedRange
     """Seeds for the report, run once."""
+    sparing: Label = ""
+    """The label of the winner with fewer answers, which is held against the top at a part of its cost; if there is
+    none, the winner is, as it was when it had cost as much."""
     query: Text = "random"
     """Of all runs."""
     level: Share = 0.9
@@ -86,8 +91,8 @@ class Shared:
         for label in labels:
             if labels.count(label) > 1:
                 raise ApilError(f"Two selectors are called '{label}': give each a 'label' of its own.")
-        for name in (self.top, self.winner):
-            if name not in labels:
+        for name in (self.top, self.winner, self.sparing):
+            if name and name not in labels:
                 raise unknown_name("selector", name, labels)
         if set(self.choosing) & set(self.reporting):
             raise ApilError("choosing and reporting share seeds: a report on seeds that chose settings shows nothing.")
@@ -158,12 +163,13 @@ def _cells(
     base = own_plan(study, entry, load_calibration(None), path)
     made = []
     for own in shared.selectors:
+        share = own.answers * (file.sparing if own.label == shared.sparing else 1.0)
         whom: dict[str, Any] = {
             "select": own.select,
             "acting": own.acting,
             "select_options": dict(own.options),
             "weights": own.weights,
-            "answer_budget": max(1, int(own.answers * file.answers)),
+            "answer_budget": max(1, int(share * file.answers)),
         }
         made += [(own, Cell(cell.config.changed(**whom), label=own.label, point=cell.point)) for cell in base]
     return made

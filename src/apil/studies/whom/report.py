@@ -19,7 +19,7 @@ from apil.studies.pages import page
 from apil.studies.statistics import Bands, Floats, bands, estimate
 from apil.studies.tables import Table, TableBlock, explained, shown
 from apil.studies.text import texts
-from apil.studies.whom.compare import SHARE, Whom, findings, summary
+from apil.studies.whom.compare import Whom, findings, summary
 
 _TEXTS: Any = texts("whom.toml")
 _COLOURS = ("#555555", "#c07f00", "#1e96b8", "#009e73", "#c4629a", "#d55e00")
@@ -69,13 +69,15 @@ def _headline(compared: Whom, about: Mapping[str, Any]) -> Headline:
         rows.append((selector, cells))
     sentences = []
     for task in compared.tasks[:2]:
-        ours, theirs = (f"{100 * found.mean:.1f} %" for found in compared.at_share(task))
+        held = compared.at_share(task)
+        ours, theirs = (f"{100 * own.mean:.1f} %" for own in (held.success, held.of_top))
         sentences.append(
             f"On {task}, the selector {compared.winner} succeeds alone in {ours} of the episodes at "
-            f"{100 * SHARE:.0f} % of the cost of {compared.top}, which ends at {theirs}."
+            f"{100 * held.share:.0f} % of the cost of {compared.top}, which ends at {theirs}."
         )
+    but = f" except those of {compared.sparing}" if compared.sparing else ""
     sentences.append(
-        f"Means of {len(about['seeds'])} seeds with 95 % intervals; every run asks equally many questions."
+        f"Means of {len(about['seeds'])} seeds with 95 % intervals; all runs{but} ask equally many questions."
     )
     caption = f"Cost of the answers to {compared.level:g} success alone"
     return Headline("", tuple(sentences), caption, ("selector", *compared.tasks), tuple(rows))

@@ -57,6 +57,7 @@ def _write_records(comparing: Comparing, runs: Sequence[Planned], folder: Path) 
         "versions": {name: environment()[name] for name in ("apil", "python", "torch", "numpy", "processor", "cores")},
         "winner": shared.winner,
         "top": shared.top,
+        "sparing": shared.sparing,
         "level": shared.level,
         "query": shared.query,
         "looks": shared.looks,
