@@ -41,6 +41,8 @@ _EVALUATION = 250
 _WATCHED = 200
 """Episodes for comparing the teacher model with the teachers."""
 
+_SHOWN = 5
+"""Runs of a kind that are named; of more, their number."""
 _SAVE_SECONDS, _SAVE_SHARE = 30.0, 0.02
 
 
@@ -80,7 +82,9 @@ class Standing:
         parts = {"Evaluated": self.trained, "Resumed": self.begun, "Started over": self.restarted}
         for what, named in {**parts, "Made by other code or versions": self.other_code}.items():
             if named:
-                yield f"{what}: {', '.join(cell.folder + _sad_end(runs / cell.folder) for cell in named)}"
+                shown = [cell.folder + _sad_end(runs / cell.folder) for cell in named[:_SHOWN]]
+                more = [f"{len(named) - _SHOWN} more"] if len(named) > _SHOWN else []
+                yield f"{what}: {', '.join([*shown, *more])}"
         strangers = {path.name for path in runs.iterdir()} - {cell.folder for cell in cells}
         if strangers:
             yield f"Left alone: {len(strangers)} runs with other settings, for example {min(strangers)}"
