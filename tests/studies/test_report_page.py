@@ -132,6 +132,6 @@ def test_rows_of_a_benchmark_are_read_with_the_keyboard(shown: Browser) -> None:
             page.keyboard.press("ArrowDown")
             seen.append(chart.locator(".tip").inner_text())
         assert len(set(seen)) == rows, "each row has its own figures"
-        assert any(text.startswith("APIL") for text in seen)
+        assert any(text.startswith("SLIP") for text in seen)
         page.keyboard.press("Escape")
         assert not chart.locator(".tip").is_visible()

@@ -81,7 +81,7 @@ def test_a_run_of_a_study_at_work_is_locked(tmp_path: Path, cells: list[Cell]) -
     refused: list[str] = []
 
     def progress(units: int) -> None:
-        with pytest.raises(ApilError, match="Another process is at work") as caught:
+        with pytest.raises(ApilError, match="Another process is using") as caught:
             resume_run(runs / cells[0].folder, iterations=9, progress=lambda done: None)
         refused.append(str(caught.value))
 
@@ -94,7 +94,7 @@ def test_a_run_of_a_study_at_work_is_locked(tmp_path: Path, cells: list[Cell]) -
 def test_a_study_waits_for_nobody_in_one_of_its_runs(runs: Path, cells: list[Cell]) -> None:
     (runs / cells[0].folder / "finished.json").unlink()
     (runs / cells[0].folder / "evaluation.json").unlink()
-    with locked(runs / cells[0].folder), pytest.raises(ApilError, match="Another process is at work"):
+    with locked(runs / cells[0].folder), pytest.raises(ApilError, match="Another process is using"):
         run_cells(cells[:1], runs, 5, 1, lambda units: None)
 
 
@@ -126,7 +126,7 @@ def test_a_run_that_cannot_start_over_keeps_all_its_files(runs: Path, cells: lis
 
 def test_a_study_in_a_folder_at_work_changes_nothing_there(tmp_path: Path) -> None:
     with claimed(tmp_path / "study", "grid", "first"):
-        with pytest.raises(ApilError, match="Another process is at work"):
+        with pytest.raises(ApilError, match="Another process is using"):
             claimed(tmp_path / "study", "grid", "second").__enter__()
         assert "first" in (tmp_path / "study" / "study.json").read_text()
 
