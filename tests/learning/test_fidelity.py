@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apil.errors import ApilError
 from apil.learning.fidelity import expected_uncertainty, jensen_shannon, teacher_models
 from apil.learning.trainer import Trainer
 from apil.settings import RunSettings
@@ -112,3 +113,12 @@ def test_each_run_is_judged_by_its_own_teachers_whatever_its_company() -> None:
         alone = Trainer([config])
         alone.train()
         assert teacher_models(alone.agents, 30) == [expected]
+
+
+def test_weights_that_overflow_are_one_clear_line() -> None:
+    trainer = Trainer([RunSettings.of("grid", "twodifdetm", "bc", iterations=1)])
+    with torch.no_grad():
+        for weight in trainer.agents.model.identity.values():
+            weight.fill_(1e38)
+    with pytest.raises(ApilError, match="not finite: the weights are too large"):
+        teacher_models(trainer.agents, 5)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from apil.errors import ApilError
 from apil.learning.collect import Agents, Step, collect
 from apil.learning.evaluate import CHUNK
 from apil.learning.group import take
@@ -176,6 +177,8 @@ def _watch(agents: Agents, episodes: int) -> _Watched:
         divergence.add_((jensen_shannon(step.belief.mean, truth).double() * live).sum(1))
         steps.add_(live.sum(1))
         belief = step.belief.identity.double()
+        if not bool(belief.isfinite().all()):
+            raise ApilError("The belief in who answers is not finite: the weights are too large. Train it again.")
         total_belief.add_((belief * live.unsqueeze(-1)).sum(1))
         bins = (belief * _BINS).long().clamp_max(_BINS - 1).flatten(1)
         weight = live.unsqueeze(-1).expand_as(belief)
