@@ -189,3 +189,26 @@ def test_output_that_is_not_read_to_its_end_is_no_failure(run: Path) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert (process.stderr.read(), process.wait()) == ("", 0)
+
+
+def test_a_run_that_has_all_its_answers_says_that_it_learns_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("--hidden", "8", "--persona", "2")
+    main(
+        [
+            "train",
+            "--task",
+            "grid",
+            "--query",
+            "dagger",
+            "--answer-budget",
+            "40",
+            *small,
+            "--out",
+            str(tmp_path / "run"),
+        ]
+    )
+    shown = capsys.readouterr().out
+    assert "40 of 40" in shown
+    assert "learning from 40 answers until the loss on held-out ones stops falling" in shown

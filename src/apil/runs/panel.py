@@ -141,14 +141,30 @@ class TrainingLines:
         self._glimpse, self._what, self._of_answers, self._answers = _Glimpse(folder), what, of_answers, 0
         self._bars, self._task, self.line = bars, bars.add(what, total), bars.line
         self._seen: RunView | None = None
+        self._total = total
+        self._learning = False
 
     def __call__(self, done: int) -> None:
-        self._bars.update(self._task, done=done, what=self._figures())
+        if self._of_answers and done >= self._total:
+            self._learn_on()
+        else:
+            self._bars.update(self._task, done=done, what=self._figures())
 
     def heard(self, answers: int) -> None:
         """Shows the number of answers as they come."""
         self._answers = answers
         self._bars.update(self._task, done=answers if self._of_answers else None, what=self._figures())
+
+    def _learn_on(self) -> None:
+        """All answers are there: shows that learning continues, nobody knows for how long."""
+        what = f"learning from {self._total:,} answers until the loss on held-out ones stops falling"
+        if not self._learning:
+            self._bars.update(self._task, done=self._total)
+            self._learning, self._task = True, self._bars.add(what, None)
+        view = self._glimpse()
+        if view is not None and view.last:
+            loss = next((fact.value for fact in facts(view) if fact.name == "loss on held-out answers"), "not known")
+            self._bars.update(self._task, what=f"{what}: iteration {view.last['iteration']:,}, loss {loss}")
 
     def _figures(self) -> str | None:
         """What is new since the last look; None where nothing is."""
