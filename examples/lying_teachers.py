@@ -1,8 +1,9 @@
 """Teachers that lie about the distance: how much of it can APIL bear?
 
-APIL learns when to ask from the distances that its teachers tell. Here two teachers of the maze, or of any other task,
-tell them with noise, d * max(0, 1 + noise * N(0, 1)), the final one included, or leave them out. What an agent reaches
-alone, how often it asks and what DAgger reaches are written to `table.md`, the curves to `figure.png` and `figure.svg`.
+APIL learns when to ask from the distances that its teachers report. Here two teachers of the maze, or of any other
+task, report them with noise, d * max(0, 1 + noise * N(0, 1)), the final one included, or leave them out. What an agent
+reaches alone, how often it asks and what DAgger reaches are written to `table.md`, the curves to `figure.png` and
+`figure.svg`.
 
     python examples/lying_teachers.py --out results/lying-teachers
     APIL_PLUGINS=examples/minigrid_experts.py python examples/lying_teachers.py --out results/minigrid-lies \\
@@ -23,6 +24,7 @@ import apil
 from apil.learning.evaluate import evaluate
 from apil.learning.trainer import Trainer
 from apil.settings import RunSettings
+from apil.studies.text import spelled
 from apil.teachers import TEACHERS, NoisyDistance
 from apil.teachers.committee import teacher
 
@@ -94,7 +96,7 @@ def table(records: Sequence[Any]) -> str:
             for name in ("success", "helped", "asked")
         )
         answers = f"{found['answers'].mean():.0f}"
-        lines.append(f"| {query} | {noise:.0%} | {missing:.0%} | {shares} | {answers} |")
+        lines.append(f"| {spelled(query)} | {noise:.0%} | {missing:.0%} | {shares} | {answers} |")
     return "\n".join(lines) + "\n"
 
 
@@ -124,10 +126,18 @@ def draw(records: Sequence[Any], out: Path) -> None:
         figure.savefig(out / f"figure.{kind}", dpi=150)
 
 
+def write(records: Sequence[Any], out: Path) -> None:
+    """The table and the figure."""
+    (out / "table.md").write_text(table(records), encoding="utf-8")
+    draw(records, out)
+    print(table(records))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the sweep and writes its table and figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/lying-teachers"))
+    parser.add_argument("--again", action="store_true", help="train nothing: rebuild from records.json in --out")
     parser.add_argument("--task", default="maze")
     parser.add_argument("--teacher", default="twodifdetm")
     parser.add_argument("--batch", type=int, default=16)
@@ -139,6 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--noises", type=float, nargs="*", default=NOISES)
     parser.add_argument("--missing", type=float, nargs="*", default=MISSING)
     options = parser.parse_args(arguments)
+    saved = options.out / "records.json"
+    if options.again:
+        write(json.loads(saved.read_text(encoding="utf-8")), options.out)
+        return
     base = RunSettings.of(
         options.task,
         options.teacher,
@@ -150,10 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     records = study(base, options.noises, options.missing, options.seeds, options.episodes)
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "records.json").write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
-    (options.out / "table.md").write_text(table(records), encoding="utf-8")
-    draw(records, options.out)
-    print(table(records))
+    saved.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    write(records, options.out)
 
 
 if __name__ == "__main__":

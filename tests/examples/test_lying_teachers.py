@@ -28,10 +28,10 @@ def written(example: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 def test_the_sweep_writes_a_table_and_a_figure(written: Path) -> None:
     lines = (written / "table.md").read_text().splitlines()
     assert [line.split(" | ")[:3] for line in lines[2:]] == [
-        ["| dagger", "0%", "0%"],
-        ["| apil", "0%", "0%"],
-        ["| apil", "100%", "0%"],
-        ["| apil", "0%", "100%"],
+        ["| DAgger", "0%", "0%"],
+        ["| APIL", "0%", "0%"],
+        ["| APIL", "100%", "0%"],
+        ["| APIL", "0%", "100%"],
     ]
     assert (written / "figure.png").stat().st_size > 10_000
     assert "<svg" in (written / "figure.svg").read_text()

@@ -20,6 +20,7 @@ from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES, THRESHOLD_POLICIES, needs_threshold
 from apil.settings import RunSettings
 from apil.studies.plan import SAME_FOR_ONE, Cell
+from apil.studies.text import spelled
 from apil.studies.workers import worker_pool
 
 Progress = Callable[[int, int], None]
@@ -57,7 +58,7 @@ def calibrate(
 
     target = _rates(base, "apil", [None], seeds)[0]
     tick()
-    setting = f"{base.teachers.name.upper()}, {seeds} seeds from {FIRST_SEED}, {base.iterations} iterations"
+    setting = f"{spelled(base.teachers.name)}, {seeds} seeds from {FIRST_SEED}, {base.iterations} iterations"
     how = f"APIL's query rate over the whole run ({setting})."
     found = {"random": {"threshold": round(target, 6), "query_rate": target, "target": target, "how": how}}
     for query in searched:

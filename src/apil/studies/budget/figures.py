@@ -40,6 +40,8 @@ class Drawn:
     """By the ending of a file."""
     chart: Chart | Rows | None = None
     """The same for a browser."""
+    task: str = ""
+    """Of one task alone."""
 
     @property
     def shown(self) -> Shown:
@@ -53,6 +55,10 @@ def all_figures(compared: Comparison, about: Mapping[str, Any], asked: list[Aske
         drawn = [_drawn("figure_verdicts", _verdicts(compared, level), level=level)]
         drawn.append(_drawn("figure_share", _share(compared), chart=_share_chart(compared)))
         for task in compared.runs.tasks:
+            if len(compared.runs.levels(task)) == 1:
+                rows = _answers_rows(compared, about, task)
+                drawn.append(_drawn("figure_answers_rows", _rows(rows), task, rows, file="figure_answers"))
+                continue
             full = next(own["full"] for own in about["tasks"] if own["task"] == task)
             chart = _answers_chart(compared, about, task)
             drawn.append(_drawn("figure_answers", _answers(compared, about, task), task, chart, full=full))
@@ -60,11 +66,13 @@ def all_figures(compared: Comparison, about: Mapping[str, Any], asked: list[Aske
         return drawn
 
 
-def _drawn(name: str, figure: Figure, task: str = "", chart: Chart | Rows | None = None, **values: Any) -> Drawn:
+def _drawn(
+    name: str, figure: Figure, task: str = "", chart: Chart | Rows | None = None, file: str = "", **values: Any
+) -> Drawn:
     title = TEXTS[name]["title"].format(**values) + (f" ({task})" if task else "")
     figure.suptitle(title, y=1 - 0.07 / figure.get_size_inches()[1])
-    own = f"{name}_{task}" if task else name
-    return Drawn(own, title, TEXTS[name]["caption"].format(**values), pictures(figure), chart)
+    own = f"{file or name}_{task}" if task else name
+    return Drawn(own, title, TEXTS[name]["caption"].format(**values), pictures(figure), chart, task)
 
 
 def _verdicts(compared: Comparison, level: str) -> Figure:
@@ -93,30 +101,30 @@ def _verdicts(compared: Comparison, level: str) -> Figure:
 
 def _share(compared: Comparison) -> Figure:
     """A row for each rule, a panel for each budget."""
-    rules = [rule for rule in compared.rules if rule != NEVER][::-1]
-    figure, axes = panel_grid(1, len(compared.levels), 0.35 + 0.2 * len(rules), sharex=True, sharey=True)
-    for panel, level in zip(axes[0], compared.levels, strict=True):
-        for place, rule in enumerate(rules):
-            found = compared.share_over_tasks(rule, level)
-            if found.known:
-                style = styled(rule, QUERY_STYLES, compared.rules)
-                face = "white" if rule in compared.controls else style["color"]
-                ends = [[found.mean - found.low], [found.high - found.mean]]
-                panel.errorbar(
-                    [found.mean],
-                    [place],
-                    xerr=ends,
-                    fmt="o",
-                    color=style["color"],
-                    markerfacecolor=face,
-                    markersize=4.5,
-                )
+    chart = _share_chart(compared)
+    figure = _rows(chart)
+    for panel, level in zip(figure.axes, compared.levels, strict=True):
         base = compared.share_over_tasks(BASELINE, level)
         if base.known:
             panel.axvline(base.mean, color="#888888", linewidth=0.8, linestyle=_DASHED, zorder=0)
-        panel.set_title(f"{level} budget")
+    return figure
+
+
+def _rows(chart: Rows) -> Figure:
+    """A row for each rule, from the top: a mark and its interval."""
+    rules = [rule for rule, _ in chart.panels[0][1]]
+    figure, axes = panel_grid(1, len(chart.panels), 0.35 + 0.2 * len(rules), sharex=True, sharey=True)
+    for panel, (title, rows) in zip(axes[0], chart.panels, strict=True):
+        for rule, found in rows:
+            if found.known:
+                look, ends = chart.looks[rule], [[found.mean - found.low], [found.high - found.mean]]
+                face = "white" if look.open else look.colour
+                mark: Style = {"fmt": "o", "color": look.colour, "markerfacecolor": face, "markersize": 4.5}
+                panel.errorbar([found.mean], [rules.index(rule)], xerr=ends, **mark)
+        panel.set_title(title)
         panel.set_yticks(range(len(rules)), [*map(spelled, rules)], fontsize=8)
-        panel.set_xlabel("share of the gap closed")
+        panel.set_xlabel(chart.x)
+    axes[0][0].set_ylim(len(rules) - 0.5, -0.5)
     width = 0.2 + 0.072 * max(map(len, rules))
     height = figure.get_size_inches()[1]
     figure.subplots_adjust(width / WIDTH, 0.46 / height, 0.98, 1 - 0.5 / height)
@@ -147,6 +155,26 @@ def _reviews(about: Mapping[str, Any]) -> set[str]:
     return {rule["rule"] for rule in about["rules"] if rule["asking"] == "review"}
 
 
+def _answers_rows(compared: Comparison, about: Mapping[str, Any], task: str) -> Rows:
+    """Success alone with the only budget, sampled and greedy; the ends of the scale are the last rows."""
+    ((level, budget),) = compared.runs.levels(task).items()
+    top = _top(about, task)
+
+    def rows(name: FigureName) -> tuple[tuple[str, Estimate], ...]:
+        asking = [rule for rule in compared.rules if rule != NEVER]
+        found = [(rule, compared.figure(task, rule, level, name)) for rule in asking]
+        ends = [(NEVER, compared.figure(task, NEVER, FULL, name)), (top, compared.figure(task, TOP, FULL, name))]
+        return (*found, *ends)
+
+    looks = _looks(compared, _reviews(about), compared.controls) | {top: Look("#8a8a90")}
+    panels = tuple((_AXES[name], rows(name)) for name in FIGURES)
+    return Rows(f"share of episodes, with {budget:,} answers", panels, looks)
+
+
+def _top(about: Mapping[str, Any], task: str) -> str:
+    return f"{spelled(TOP)} with {next(own['full'] for own in about['tasks'] if own['task'] == task):,}"
+
+
 def _answers_chart(compared: Comparison, about: Mapping[str, Any], task: str) -> Chart:
     """Success alone against answers, sampled and greedy."""
     levels = compared.runs.levels(task)
@@ -157,7 +185,7 @@ def _answers_chart(compared: Comparison, about: Mapping[str, Any], task: str) ->
         found = ((levels[at], compared.figure(task, rule, at, name)) for at in levels)
         return Series(rule, tuple(point(x, figure) for x, figure in found if figure.known))
 
-    top = f"{spelled(TOP)} with {next(own['full'] for own in about['tasks'] if own['task'] == task):,}"
+    top = _top(about, task)
     panels = tuple(
         (
             _AXES[name],

@@ -30,14 +30,15 @@ def write_report(folder: Path, compared: Comparison, about: Mapping[str, Any]) -
     figures = all_figures(compared, about, read_asked(folder))
     for figure in figures:
         write_bytes(folder / f"{figure.name}.png", figure.formats["png"])
-    shown = [figure.shown for figure in figures]
-    leading = next(figure for figure in shown if figure.name == "figure_share")
+    general = [figure.shown for figure in figures if not figure.task]
+    leading = next(figure for figure in general if figure.name == "figure_share")
     values = {
         "title": "Where to ask: query rules at equal numbers of answers",
         "about": about,
         "headline": _headline(compared, about),
         "leading": leading,
-        "figures": [figure for figure in shown if figure is not leading],
+        "figures": [figure for figure in general if figure is not leading],
+        "tasks": {task: [own.shown for own in figures if own.task == task] for task in compared.runs.tasks},
         "findings": findings(compared, about["winner"]),
         "tables": tables,
         "marks": {name: mark.strip() for name, mark in MARKS.items()},

@@ -53,6 +53,7 @@ def write_report(folder: Path, compared: Whom, about: Mapping[str, Any]) -> None
         "headline": _headline(compared, about),
         "leading": leading,
         "figures": others,
+        "tasks": {},
         "findings": findings(compared),
         "tables": tables,
         "marks": _MARKS,
