@@ -294,7 +294,7 @@ def test_what_an_episode_cannot_do_is_told(run: Path) -> None:
         episode.act(seen)
         with pytest.raises(ApilError, match=r"Unknown teacher 'frist'. Did you mean 'first'\? Known: first, last"):
             episode.answer([0, 0], teacher="frist")
-        with pytest.raises(ApilError, match="1 answers for 2 episodes"):
+        with pytest.raises(ApilError, match="1 answer for 2 episodes"):
             episode.answer([0], teacher="first")
         with pytest.raises(ApilError, match=r"action 9 is not in the action space Discrete\(4\)"):
             episode.answer([0, 9], teacher="first")

@@ -38,3 +38,8 @@ def in_one_line(error: BaseException) -> str:
 def one_line(text: str) -> str:
     """A text for the terminal: line breaks and what cannot be printed are escaped."""
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def plural(count: int, thing: str) -> str:
+    """A number of things: "1 node", "2 nodes"."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"

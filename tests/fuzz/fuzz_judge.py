@@ -1,17 +1,21 @@
 """Plays a case of odd input on the command line, and judges how it ends.
 
 A case ends well in two ways: the command does what it should, or it is refused by exit code 2 and one line on stderr.
+`apil.load` may also warn that it does not know the agent's query policy: the agent can still act, and Python code can
+filter the warning or make an error of it.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 import resource
 import shutil
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -31,6 +35,8 @@ TINY = {"iterations": "2", "hidden": "4", "persona": "3", "models": "2", "batch"
 """Settings that let a command end soon."""
 SMALL = {"width": "8", "heads": "2", "words": "8"}
 """The same of R2R."""
+_UNKNOWN_RULE = re.compile(r"The query policy '[^\n]{1,200}' is not known here, so decision\.ask is None: [^\n]{1,200}")
+"""The one warning of `apil.load`, on a single line."""
 _MEMORY = 3 * 2**30
 """Bytes that a case may add to the process."""
 
@@ -136,7 +142,12 @@ def typed_line(words: Sequence[str], seconds: float) -> Found:
 def act(folder: str) -> None:
     """Loads an agent and lets it act."""
     try:
-        agent = apil.load(folder)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", UserWarning)
+            agent = apil.load(folder)
+        for each in warned:
+            if each.category is not UserWarning or not _UNKNOWN_RULE.fullmatch(str(each.message)):
+                print(f"{each.category.__name__}: {each.message}", file=sys.stderr)
         seen = np.zeros(agent.spec.features, dtype=np.float32)
         with agent.episode() as episode:
             episode.act(seen)

@@ -20,7 +20,7 @@ from torch import Tensor
 from apil.agent.build import Senses, build, tensors_of
 from apil.agent.spec import AgentSpec
 from apil.agent.storage import read_agent, write_agent
-from apil.errors import ApilError, unknown_name
+from apil.errors import ApilError, plural, unknown_name
 from apil.model.protocol import ActingModel, Model
 from apil.query.protocol import Listener, QueryPolicy
 from apil.rng import Draws, Streams, race
@@ -303,7 +303,9 @@ class Episode:
         batch = [action] if alone else list(action)
         rows = np.ones(self._count, bool) if where is None else np.asarray(where, bool)
         if len(batch) != self._count or rows.shape != (self._count,):
-            raise ApilError(f"{len(batch)} answers for {self._count} episodes: give an action for each.")
+            raise ApilError(
+                f"{plural(len(batch), 'answer')} for {plural(self._count, 'episode')}: give an action for each."
+            )
         answer = self._answer
         assert answer.given is not None
         for row in rows.nonzero()[0].tolist():

@@ -178,8 +178,8 @@ def _query(spec: AgentSpec, model: Model, senses: Senses) -> QueryPolicy | None:
         factory = QUERY_POLICIES.load(name)
     except UnknownNameError:
         warnings.warn(
-            f"The query policy '{name}' is not known here, so decision.ask is None: import the package that registers "
-            "it before apil.load, or name it in APIL_PLUGINS.",
+            f"The query policy '{name:.200}' is not known here, so decision.ask is None: import the package that "
+            "registers it before apil.load, or name it in APIL_PLUGINS.",
             stacklevel=4,
         )
         return None

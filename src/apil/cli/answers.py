@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.settings.record import Text, record
 from apil.terminal import counted, print_columns, wrote
 
@@ -59,7 +59,7 @@ def _show(found: StoredAnswers, path: Path | None) -> None:
 
     earlier = int(found.earlier.sum())
     before = f", {earlier} of them from an earlier run" if earlier else ""
-    print(f"{len(found)} answers on {found.task}{before}")
+    print(f"{plural(len(found), 'answer')} on {found.task}{before}")
     if (found.folder / "config.json").exists():
         print(f"The run: {ending(found.folder)}")
     if not len(found):

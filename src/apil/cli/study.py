@@ -11,6 +11,7 @@ from typing import Any
 import tyro
 
 from apil.cli.options import command, from_record, given, run_settings, words_of
+from apil.errors import plural
 from apil.settings.record import described
 from apil.studies.options import MACHINERY, BudgetOptions, StudyOptions, WhomOptions, arguments_of_study
 from apil.tasks import TASKS
@@ -107,6 +108,6 @@ def run(typed: Any, argv: Sequence[str]) -> None:
                 teacher: {query: records.cell(teacher, query).figure(figure).mean for query in records.queries}
                 for teacher in records.teachers
             }
-            print_columns(f"{name}: {title}, mean of {records.seeds} seeds", columns)
+            print_columns(f"{name}: {title}, mean of {plural(records.seeds, 'seed')}", columns)
     for folder in dict.fromkeys(records.folder for records in found.values()):
         wrote(folder, f"open {folder / 'report.html'}")

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any, Literal
 
 from apil.cli.options import command, from_record, given, run_settings, value_of
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.settings.record import spelled
 from apil.tasks.options import options_of
 
@@ -99,5 +99,5 @@ def run(typed: Any, argv: Sequence[str]) -> int:
         print(f"Resume with: apil teach --resume {quote(str(folder))}")
         return 130
     answers = (outcome.last or {}).get("answers", 0)
-    print(f"Ended after {answers} answers; next: apil evaluate {quote(str(folder))}")
+    print(f"Ended after {plural(answers, 'answer')}; next: apil evaluate {quote(str(folder))}")
     return 0

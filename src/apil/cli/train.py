@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from apil.cli.options import command, from_record, given, run_settings, value_of
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.settings.record import spelled
 from apil.tasks.options import options_of
 from apil.terminal import print_table, wrote
@@ -114,16 +114,16 @@ def _lead(typed: Any, argv: Sequence[str], parts: Parts) -> int:
         return 130
     names = ("query_rate", "success", "intrinsic", "extrinsic", "model", "validation_loss", "answers", "unanswered")
     figures = {name: outcome.last[name] for name in names if outcome.last and outcome.last.get(name) is not None}
-    print_table(f"At the end of {outcome.iteration} iterations", figures)
+    print_table(f"At the end of {plural(outcome.iteration, 'iteration')}", figures)
     spent = outcome.iteration < outcome.config.iterations
     if outcome.began == outcome.iteration and spent:
-        print(f"{folder} had ended before, after {figures['answers']} answers: {ENDED}.")
+        print(f"{folder} had ended before, after {plural(figures['answers'], 'answer')}: {ENDED}.")
         print(f"Learn from them in a new run: apil train --answers-from {quote(str(folder))}")
         return 0
     if outcome.began == outcome.iteration:
-        print(f"{folder} had done its {outcome.iteration} iterations before; train on with --iterations.")
+        print(f"{folder} had done its {plural(outcome.iteration, 'iteration')} before; train on with --iterations.")
         return 0
     if spent:
-        print(f"Stopped after {figures['answers']} answers: {ENDED}.")
+        print(f"Stopped after {plural(figures['answers'], 'answer')}: {ENDED}.")
     wrote(folder, f"next: apil evaluate {quote(str(folder))}")
     return 0

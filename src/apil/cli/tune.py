@@ -8,6 +8,7 @@ from typing import Literal
 
 import tyro
 
+from apil.errors import plural
 from apil.terminal import print_table, wrote
 
 
@@ -30,5 +31,7 @@ def tune(command: Tune) -> None:
 
     found = tune(command.file, out=command.out, engine=command.engine, ray_address=command.ray_address)
     whole = sum(len(trial.scores) == len(found.best.scores) for trial in found.trials)
-    print_table(f"best of {len(found.trials)} trials, {whole} of them trained as far", dict(found.best.values))
+    print_table(
+        f"best of {plural(len(found.trials), 'trial')}, {whole} of them trained as far", dict(found.best.values)
+    )
     wrote(found.out, f"report it: apil study {found.out}")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from apil.errors import plural
 from apil.learning.group import Group, Groups
 from apil.teachers.protocol import Session, may_miss_distances
 from apil.types import ActionBox, Answer, Observation
@@ -66,7 +67,7 @@ def complaint(
     action, identity, distance = answer.action[place], int(answer.identity[place]), float(answer.distance[place])
     members = group.name.split("+")
     if not 0 <= identity < len(members):
-        return f"Teacher '{group.name}' answered as identity {identity}, but has {len(members)} members,"
+        return f"Teacher '{group.name}' answered as identity {identity}, but has {plural(len(members), 'member')},"
     who = f"Teacher '{group.name}', member {identity} ({members[identity]}),"
     if not distance >= 0 and not (math.isnan(distance) and may_miss_distances(group.part)):
         return f"{who} reported the distance {distance:g}, which is not a distance,"

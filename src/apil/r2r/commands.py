@@ -8,6 +8,7 @@ from typing import Annotated
 import tyro
 from annotated_types import Ge, Le
 
+from apil.errors import plural
 from apil.settings.record import Says, Seed, Text, record
 from apil.terminal import print_columns, print_table, stages, wrote
 
@@ -55,7 +56,7 @@ class DataHouses:
             path = write_houses(self.out, self.houses, self.seed, tell)
         world = World.open(path)
         paths = ", ".join(f"{int(split.path_index.max()) + 1} {name}" for name, split in world.splits.items())
-        print(f"{len(world.scans)} houses with {len(world.viewpoints)} viewpoints; paths: {paths}")
+        print(f"{plural(len(world.scans), 'house')} with {plural(len(world.viewpoints), 'viewpoint')}; paths: {paths}")
         wrote(path)
 
 

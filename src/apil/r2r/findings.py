@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from apil.errors import plural
 from apil.r2r.tables import above_paper, answers_share, both_ways, differences, percent
 from apil.studies.records import CellResult, StudyRecords
 from apil.studies.text import spelled
@@ -26,7 +27,7 @@ def _cell(cell: CellResult) -> str:
 
 
 def _seeds(cell: CellResult) -> str:
-    return "1 seed" if cell.seeds == 1 else f"{cell.seeds} seeds"
+    return plural(cell.seeds, "seed")
 
 
 def _best(study: StudyRecords, teacher: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 from apil.agent.acting import Agent
 from apil.device import HOST, device_of
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.files import read_rows
 from apil.learning.build import Parts
 from apil.learning.collect import Agents
@@ -47,7 +47,8 @@ class Trained:
         last, run = self.rows[-1], self.config
         return (
             f"<Trained on {run.task.name}, taught by {run.teachers.name}, query policy {run.query.name}: "
-            f"{last['iteration']} iterations, {last['answers']} answers, success {last['success']:.3f}>"
+            f"{plural(last['iteration'], 'iteration')}, {plural(last['answers'], 'answer')}, "
+            f"success {last['success']:.3f}>"
         )
 
     @cached_property

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
-from apil.errors import ApilError, in_one_line, one_line
+from apil.errors import ApilError, in_one_line, one_line, plural
 from apil.files import in_use, read_json, remove, write_json
 from apil.runs.checkpoint import load_checkpoint
 from apil.settings import RunSettings
@@ -32,7 +32,7 @@ class Ending:
     """Of a failure, in one line."""
 
     def __str__(self) -> str:
-        saved = f"{self.state} after {self.iteration} saved iterations"
+        saved = f"{self.state} after {plural(self.iteration, 'saved iteration')}"
         return f"{saved}: {self.reason}" if self.reason else saved
 
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.runs.view import RunView, Watcher, facts
 from apil.terminal import progress_bars
 from apil.terminal.bars import Bars, clock, is_live, pause
@@ -157,7 +157,7 @@ class TrainingLines:
 
     def _learn_on(self) -> None:
         """All answers are there: shows that learning continues, nobody knows for how long."""
-        what = f"learning from {self._total:,} answers until the loss on held-out ones stops falling"
+        what = f"learning from {plural(self._total, 'answer')} until the loss on held-out ones stops falling"
         if not self._learning:
             self._bars.update(self._task, done=self._total)
             self._learning, self._task = True, self._bars.add(what, None)

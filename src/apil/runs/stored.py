@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apil.errors import plural
 from apil.learning.rows import ANSWERED, EXECUTED, VALIDATION, Rows
 from apil.learning.store import corrected
 from apil.runs.folder import load_config
@@ -43,7 +44,7 @@ class StoredAnswers:
 
     def __repr__(self) -> str:
         who = ", ".join(self.teachers)
-        return f"<{len(self)} answers on {self.header.task} by {who}, in {self.folder}>"
+        return f"<{plural(len(self), 'answer')} on {self.header.task} by {who}, in {self.folder}>"
 
     def __len__(self) -> int:
         return len(self.places)

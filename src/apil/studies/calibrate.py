@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.files import read_json, write_json
 from apil.learning.build import make_task
 from apil.learning.trainer import Trainer
@@ -58,7 +58,8 @@ def calibrate(
 
     target = _rates(base, "apil", [None], seeds)[0]
     tick()
-    setting = f"{spelled(base.teachers.name)}, {seeds} seeds from {FIRST_SEED}, {base.iterations} iterations"
+    length = plural(base.iterations, "iteration")
+    setting = f"{spelled(base.teachers.name)}, {plural(seeds, 'seed')} from {FIRST_SEED}, {length}"
     how = f"APIL's query rate over the whole run ({setting})."
     found = {"random": {"threshold": round(target, 6), "query_rate": target, "target": target, "how": how}}
     for query in searched:

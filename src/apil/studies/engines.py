@@ -15,7 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-from apil.errors import ApilError, in_one_line
+from apil.errors import ApilError, in_one_line, plural
 from apil.files import make_folder, refuse_link, write_text
 from apil.runs.train import stop_request
 from apil.runs.writer import Due
@@ -291,7 +291,7 @@ class _Feed:
             first, *others = self.failed
             more = f" So did {', '.join(others)}." if others else ""
             raise ApilError(
-                f"{len(self.failed)} of {cells} runs failed. {first}: {self.failed[first]} Its log is "
+                f"{len(self.failed)} of {plural(cells, 'run')} failed. {first}: {self.failed[first]} Its log is "
                 f"{self.runs / first / FAILED}.{more} The same command tries them again; --so-far reports on the "
                 "others."
             )

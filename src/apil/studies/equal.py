@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from apil.errors import plural
 from apil.files import read_json, write_bytes, write_json, write_text
 from apil.studies.bill import write_bill
 from apil.studies.figures import ANSWER_PLATES, render
@@ -133,7 +134,7 @@ def report_pooled(out: Path) -> None:
     found = read_json(out / "summary.json")
     name, tasks, seeds = found["study"], found["tasks"], found["seeds"]
     records = of_cells_alone(out, name, seeds, found["baseline"], cells_of(found["cells"]))
-    table = answers_table(records, f"Tasks: {', '.join(tasks)}. {seeds} seeds of each.")
+    table = answers_table(records, f"Tasks: {', '.join(tasks)}. {plural(seeds, 'seed')} of each.")
     write_text(out / f"{table.name}.md", table.markdown())
     drawn = [(plate, render(plate, records)) for plate in ANSWER_PLATES]
     for plate, formats in drawn:

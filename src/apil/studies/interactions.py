@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from apil.errors import plural
 from apil.files import read_json, read_rows, write_json, write_text
 from apil.learning.build import committee_of
 from apil.runs.bill import member_names
@@ -197,7 +198,7 @@ def _headline(study: _Joined, found: Mapping[str, Any]) -> Headline:
     sentences = (
         f"{spelled(best['query'])} has the highest success alone, {reached:.1f} % of the episodes{where}.",
         f"Better than {base} (the 95 % interval of the probability lies above one half): {named}.",
-        f"{study.seeds} seeds each. Success alone is an interquartile mean; answers are means over all runs.",
+        f"{plural(study.seeds, 'seed')} each. Success alone is an interquartile mean; answers are means over all runs.",
     )
     header = ("rule", "success alone", "answers", f"better than {base}")
     return Headline("", sentences, "All rules over all tasks and teachers", header, tuple(rows))
@@ -239,5 +240,5 @@ def _comparison_table(study: _Joined, found: Mapping[str, Any], tasks: Sequence[
         figures = [alone, shown(from_json(rule["answers"]), 0), area]
         better = [shown(from_json(rule["improvement"][figure]), 2) for figure in _COMPARED]
         rows.append((rule["query"], *figures, *(better if rule["query"] != study.baseline else [NOTHING] * 2)))
-    first = f"Tasks: {', '.join(tasks)}. Teachers: {', '.join(study.teachers)}. {study.seeds} seeds of each."
+    first = f"Tasks: {', '.join(tasks)}. Teachers: {', '.join(study.teachers)}. {plural(study.seeds, 'seed')} of each."
     return explained("table_comparison", first, [TableBlock("Rules", header, tuple(rows))], baseline=baseline)

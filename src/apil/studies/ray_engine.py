@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from apil.errors import ApilError, in_one_line
+from apil.errors import ApilError, in_one_line, plural
 from apil.registry import PLUGINS
 from apil.runs.environment import changed_software, environment
 from apil.runs.writer import Due
@@ -317,7 +317,7 @@ def _connection(dashboard: str) -> Connection:
     nodes = sum(node["Alive"] for node in ray.nodes())
     cores = int(ray.cluster_resources().get("CPU", 0))
     shown = f", dashboard http://{dashboard}" if dashboard else ""
-    return Connection(max(1, cores), f"Ray {ray.__version__}: {nodes} nodes, {cores} cores{shown}")
+    return Connection(max(1, cores), f"Ray {ray.__version__}: {plural(nodes, 'node')}, {plural(cores, 'core')}{shown}")
 
 
 def on_ray(storage: str | None = None, any_software: bool = False, run: Run = run_order) -> Open:

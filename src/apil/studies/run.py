@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.progress import TaskID
 
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.files import make_folder, refuse_link
 from apil.learning.build import committee_of, stackable
 from apil.query import QUERY_POLICIES, needs_threshold
@@ -297,7 +297,7 @@ def finish(
             f"are gone ({now.spent[0].folder}, ...): give --episodes as before, choose another --out, or remove them."
         )
     if options.so_far:
-        reporter.line(f"{len(now.finished)} of {len(cells)} runs in {runs} are finished")
+        reporter.line(f"{len(now.finished)} of {plural(len(cells), 'run')} in {runs} are finished")
         if not now.finished:
             raise ApilError(f"No run in {runs} is finished: leave --so-far out to make them.")
         finished = {cell.folder for cell in now.finished}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from apil.agent.storage import checkpoint_paths
-from apil.errors import AccessError, ApilError
+from apil.errors import AccessError, ApilError, plural
 from apil.files import locked, make_folder, read_json, refuse_link, remove, together, write_json
 from apil.learning.fidelity import teacher_models
 from apil.learning.trainer import Trainer
@@ -76,8 +76,9 @@ class Standing:
     def lines(self, cells: Sequence[Cell], runs: Path) -> Iterator[str]:
         new = len(self.todo) - len(self.trained + self.begun + self.restarted)
         yield (
-            f"{len(cells)} runs in {runs}: {len(self.finished)} finished before and kept, {len(self.trained)} trained "
-            f"before and evaluated now, {len(self.begun)} resumed, {len(self.restarted)} started over, {new} new"
+            f"{plural(len(cells), 'run')} in {runs}: {len(self.finished)} finished before and kept, "
+            f"{len(self.trained)} trained before and evaluated now, {len(self.begun)} resumed, "
+            f"{len(self.restarted)} started over, {new} new"
         )
         parts = {"Evaluated": self.trained, "Resumed": self.begun, "Started over": self.restarted}
         for what, named in {**parts, "Made by other code or versions": self.other_code}.items():
@@ -87,7 +88,7 @@ class Standing:
                 yield f"{what}: {', '.join([*shown, *more])}"
         strangers = {path.name for path in runs.iterdir()} - {cell.folder for cell in cells}
         if strangers:
-            yield f"Left alone: {len(strangers)} runs with other settings, for example {min(strangers)}"
+            yield f"Left alone: {plural(len(strangers), 'run')} with other settings, for example {min(strangers)}"
 
 
 def _sad_end(folder: Path) -> str:

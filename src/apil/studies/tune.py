@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.files import write_json, write_text
 from apil.studies.tuning import REDUCTION, RUNGS, Search, Span, Values, as_toml, read_search
 from apil.terminal import counted
@@ -74,7 +74,7 @@ def tune(
 def _write(search: Search, best: Trial, trials: list[Trial], target: Path) -> None:
     options = search.options
     seeds = f"{options.first_seed} to {options.first_seed + options.seeds - 1}"
-    found = f"{options.measure} {best.scores[-1]:.4f} on seeds {seeds}, the best of {len(trials)} trials"
+    found = f"{options.measure} {best.scores[-1]:.4f} on seeds {seeds}, the best of {plural(len(trials), 'trial')}"
     head = f"# Made by apil tune {search.source.name}: {found}.\n# That figure was chosen for; report other seeds.\n\n"
     settings = {**search.written.get("settings", {}), **best.values}
     write_text(target, head + as_toml({**search.written, "settings": settings}))

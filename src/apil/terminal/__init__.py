@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from apil.errors import plural
+
 if TYPE_CHECKING:
     from apil.terminal.bars import Bars
 
@@ -44,7 +46,7 @@ class Bar:
     def heard(self, answers: int) -> None:
         """Shows the number of answers, which says that there is life in an iteration that takes long."""
         done = answers if self._of_answers else None
-        self._bars.update(self._bar, done=done, what=f"{self._what}, {answers} answers")
+        self._bars.update(self._bar, done=done, what=f"{self._what}, {plural(answers, 'answer')}")
 
 
 @contextmanager

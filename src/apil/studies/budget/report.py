@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from apil.errors import plural
 from apil.files import write_bytes, write_json, write_text
 from apil.studies.bill import bill_tables
 from apil.studies.budget.compare import Comparison, Verdict, findings, scales, summary
@@ -97,5 +98,5 @@ def _beside_random(compared: Comparison, rule: str, level: str) -> str:
 
 def _rests_on(about: Mapping[str, Any]) -> str:
     counts = sorted({len(task["seeds"]) for task in about["tasks"]})
-    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"Each task has {seeds} seeds; every agent is measured alone, on the same episodes. Intervals are 95 %."
+    seeds = plural(counts[0], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    return f"Each task has {seeds}; every agent is measured alone, on the same episodes. Intervals are 95 %."
