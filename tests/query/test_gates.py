@@ -21,7 +21,7 @@ from apil.learning.group import take
 from apil.learning.state import weights
 from apil.learning.trainer import Trainer
 from apil.query import QUERY_POLICIES, takes_budget
-from apil.query.gates import CATCH_UP, RECENT, Budget, Drawn, Threshold
+from apil.query.gates import CATCH_UP, RECENT, Budget, Drawn, DrawnBatch, Threshold
 from apil.rng import Streams
 from apil.runs.train import resume_run, start_run
 from apil.settings import RunSettings
@@ -212,6 +212,23 @@ def test_questions_are_drawn_in_proportion_to_their_scores(walked: Episodes, bud
         np.testing.assert_allclose(asks[run].float().mean(0), expected, atol=0.03)
 
 
+def test_a_sudden_rise_of_scores_does_not_spend_what_is_meant_for_later(walked: Episodes) -> None:
+    """Scores a thousand times as high as all before: each would be asked about, and one question is due."""
+    gate = _drawn(walked, torch.full(walked.live.shape, 1e-3), 0.01)
+    batch, asked = gate.begin(), torch.zeros(2)
+    assert isinstance(batch, DrawnBatch)
+    for t in range(300):
+        draws = Streams([5, 6]).draws("rise", t)
+        score = 1 + draws.uniform(4)
+        asks = batch(score, draws.uniform(4))
+        kept = batch.keep_pace(asks, score, None)
+        assert bool((kept <= asks).all())
+        assert torch.equal(score[kept], torch.where(asks, score, -1.0).amax(1)[kept.any(1)]), "the highest one"
+        asked += kept.sum(1)
+        assert bool((asked <= 0.01 * 4 * (t + 1) + 1).all())
+    assert asked.tolist() == pytest.approx([12, 12], abs=1)
+
+
 def test_scores_that_are_all_alike_are_asked_about_at_random(walked: Episodes) -> None:
     decide = _drawn(walked, torch.full(walked.live.shape, 1e-9), 0.2).begin()
     luck = Streams([5, 6]).draws("drawn", 0).uniform(4000)
@@ -248,10 +265,10 @@ def test_a_trained_agent_keeps_its_budget_when_it_is_measured(query: str) -> Non
     memory = trainer.agents.queries[0].part.memory
     before = {name: value.clone() for name, value in memory.items()}
     found = evaluate(trainer.trained_agents(), 100)[0]
-    assert found["query_rate"] == pytest.approx(0.1, rel=0.2)
+    # The scores of slip fall in the course of an episode, so that it falls behind.
+    least = 0.05 if query == "slip" else 0.08
+    assert least <= found["query_rate"] <= 0.12
     if query != "thriftydagger":  # its teacher keeps control, and is asked for longer than the gate foresees
-        # The scores of slip fall in the course of an episode, so that it falls behind.
-        least = 0.05 if query == "slip" else 0.08
         assert least <= found["query_rate_with_help"] <= 0.12
     assert all(torch.equal(value, before[name]) for name, value in memory.items())
 

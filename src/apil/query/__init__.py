@@ -26,7 +26,8 @@ def _gated(default: float | None = None, limit: float | None = None) -> dict[str
 
 
 _GATED, _SHARE = _gated(), _gated(limit=1.0)
-_SLIP = _SHARE | {"asks_on_share": True, "share": 1 / 160}
+_SLOW = _SHARE | {"share": 1 / 160, "steps": 20_000}
+_SLIP = _SLOW | {"asks_on_share": True}
 _APIL = {"takes_budget": True, "settings": ("sigma", "epsilon", "gap")}
 _REVIEW = {"asking": "review"}
 """Asks about states of an episode after its end."""
@@ -42,6 +43,7 @@ _RULES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("slip", "slip", "asks where it predicts its first mistake, in states unlike those asked about", _SLIP),
     ("never", "rules", "baseline: never asks, never learns", {}),
     ("random", "rules", "baseline: asks with a fixed probability", _SHARE),
+    ("random-slow", "rules", "baseline: random, where answers are counted at the pace of slip", _SLOW),
     ("random-review", "rules", "baseline: asks about states drawn at random from finished episodes", _SHARE | _REVIEW),
     ("one-an-episode", "chance", "baseline: asks about one random state of each finished episode", _REVIEW),
     ("always", "rules", "baseline: asks at every step (another name for bc)", {}),
@@ -96,10 +98,14 @@ def asks_on_share(query: str) -> bool:
     return bool(QUERY_POLICIES.trait(query, "asks_on_share", False))
 
 
-def share_of(query: str) -> float:
-    """The share of steps that a query policy asks on until it has had a budget of answers: its own, or `SHARE`."""
-    found: float = QUERY_POLICIES.trait(query, "share", SHARE)
-    return found
+def share_of(query: str, answers: int | None = None) -> float:
+    """The share of steps that a query policy asks on until it has had its `answers`: its own, or `SHARE`.
+
+    Policies that know better where to ask the longer the agent acts alone spread a small budget over more steps.
+    """
+    share: float = QUERY_POLICIES.trait(query, "share", SHARE)
+    steps: int = QUERY_POLICIES.trait(query, "steps", 0)
+    return share if answers is None or not steps else min(share, answers / steps)
 
 
 def asking_of(query: str) -> str | None:

@@ -155,14 +155,39 @@ class Drawn(Budget):
         first = (factors * weights <= 1.0).int().argmax(1, keepdim=True)
         factor = factors.gather(1, first).clamp_min(0.0)
 
-        def decide(score: Tensor, luck: Tensor, live: Tensor | None = None, held: Tensor | None = None) -> Tensor:
-            return luck < torch.where(known == 0, due, factor * _weights(score))
-
-        return decide
+        factor = torch.where(known == 0, torch.nan, factor)
+        return DrawnBatch(factor, due, self._budgets, *self._counts.unbind(-1))
 
     def review(self, scores: Tensor, episodes: Episodes, luck: Tensor) -> Tensor:
         """Draws as many as are due without replacement, in the same proportions (Efraimidis and Spirakis 2006)."""
         return super().review(_weights(scores) / -luck.double().log(), episodes, luck)
+
+
+class DrawnBatch:
+    """One batch of episodes of `Drawn`, in training."""
+
+    def __init__(self, factor: Tensor, due: Tensor, budgets: Tensor, fired: Tensor, steps: Tensor) -> None:
+        """`factor` [runs, 1] is c, NaN where no scores are known; `due` [runs, 1] is the share of the next steps to ask
+        on, and `fired` and `steps` [runs] are those before this batch."""
+        self._factor, self._due, self._budgets, self._fired, self._steps = factor, due, budgets, fired, steps
+
+    def __call__(self, score: Tensor, luck: Tensor, live: Tensor | None = None, held: Tensor | None = None) -> Tensor:
+        return luck < torch.where(self._factor.isnan(), self._due, self._factor * _weights(score))
+
+    def keep_pace(self, asks: Tensor, score: Tensor, live: Tensor | None) -> Tensor:
+        """Of the questions of a step [runs, episodes] those with the highest scores, such that a run is at most one
+        question ahead of its share of all steps so far. To be called once a step.
+
+        Scores that rise suddenly would otherwise spend in one batch what is meant for hundreds.
+        """
+        live = torch.ones_like(asks) if live is None else live
+        asks = asks & live
+        self._steps = self._steps + live.sum(1)
+        most = (self._budgets * self._steps + 1 - self._fired).floor().unsqueeze(1)
+        rank = torch.where(asks, score, -torch.inf).argsort(dim=1, descending=True, stable=True).argsort(1)
+        kept = asks & (rank < most)
+        self._fired = self._fired + kept.sum(1)
+        return kept
 
 
 def _weights(scores: Tensor) -> Tensor:

@@ -76,6 +76,7 @@ def random(setup: QuerySetup) -> Coin:
 
 every_k = every
 random_review = random
+random_slow = random
 
 
 intrun = scored(lambda belief: belief.uncertainty.intrinsic)

@@ -8,17 +8,17 @@ import torch
 from torch import Tensor
 
 from apil.nn import Parameters, mlp, mlp_parameters
-from apil.query.gates import Drawn, Gate, Threshold
+from apil.query.gates import Drawn, DrawnBatch, Gate, Threshold
 from apil.query.protocol import QueryLoss, QuerySetup, over_steps
 from apil.types import Answer, Belief, Episodes
 
 FLOOR = 0.1
 """Added to the mistakes of an episode: no state is ruled out."""
-POWERS, SPARED = (2.0, 4.0), (0.5, 1.0)
-"""The power of the score that questions are drawn in proportion to, and how much less a mistake counts that every
-action would be, as a share of it; where early ends are gradual, so that much is guessed, and otherwise."""
-SUDDEN, FORGET = 0.6, 0.05
-"""How sudden early ends are at first, and the weight of each new one in the moving average."""
+POWER = 4.0
+"""Questions are drawn in proportion to the score to this power."""
+SUDDEN, NARROWED, FORGET = 0.6, 0.6, 0.05
+"""How sudden early ends are at first, how many failures hindsight narrows down, and the weight of each new episode in
+these moving averages."""
 CLIP = 5.0
 """Standard deviations; what lies farther out is clipped."""
 REPEAT = 3.0
@@ -28,9 +28,9 @@ REACH = 0.1
 RETURNED = 0.1
 """What a score is multiplied with in a state where the episode has been before."""
 NEAR = 0.5
-"""An episode is back in a state if it is closer to it than this share of a short step."""
-SHORT = 0.1
-"""A short step is one such that this share of all steps is shorter."""
+"""An episode is back in a state if it is closer to it than this share of the shortest step."""
+FADE = 1.01
+"""By how much the shortest step so far grows with each batch in which none is as short."""
 ANSWERS = 512
 """Answered states that are remembered, the newest."""
 FEATURES = 256
@@ -94,7 +94,7 @@ class Slip:
         self._sums = torch.zeros(runs, 2, shape[1], dtype=torch.float64)
         self._steps = torch.zeros(runs, dtype=torch.float64)
         self._short = torch.zeros(runs)
-        self._sudden = torch.full((runs,), SUDDEN)
+        self._sudden, self._narrowed = torch.full((runs,), SUDDEN), torch.full((runs,), NARROWED)
         self._seen: tuple[Episodes, Tensor, Tensor] | None = None
         own = {"answers": self._answers, "given": self._given, "sums": self._sums}
         self.memory: Parameters = {
@@ -102,6 +102,7 @@ class Slip:
             "steps": self._steps,
             "short": self._short,
             "sudden": self._sudden,
+            "narrowed": self._narrowed,
             **{f"gate.{name}": value for name, value in self.gate.memory.items()},
         }
 
@@ -150,19 +151,24 @@ class Slip:
         """[runs] bool: early ends come from the last action alone."""
         return self._sudden > 0.5
 
-    def pick(self, pair: tuple[float, float]) -> Tensor:
-        """[runs, 1]: the second of two numbers where early ends are sudden, otherwise the first."""
-        gradual, sudden = pair
-        return torch.where(self.sudden(), sudden, gradual).unsqueeze(1)
+    def power(self) -> Tensor:
+        """[runs, 1]: the power of the score; 0, which is drawing at random, where hindsight says too little."""
+        least = 0.0 if isinstance(self.gate, Drawn) else POWER
+        return torch.where(self._narrowed > 0.5, POWER, least).unsqueeze(1)
+
+    def wrong(self, seen: Tensor, mean: Tensor) -> Tensor:
+        """[runs, n]: how likely the agent is to be wrong in the states `seen`: by what hindsight says, or its doubt."""
+        slips = self.of_policy(seen, mean)
+        return slips if self._setup.box is not None else 1 - (1 - slips) * mean.amax(-1)
 
     def of_policy(self, seen: Tensor, mean: Tensor) -> Tensor:
-        """[runs, n]: how likely the agent is to make a mistake in the states `seen`, less what no action avoids."""
+        """[runs, n]: how likely a mistake is in the states `seen` by hindsight, less what no action avoids."""
         every = self.predict_all(seen)[0].exp()[..., 1]
         if self._setup.box is None:
             own = (mean * every).sum(-1)
         else:
             own = self.predict(seen, mean[..., : len(self._setup.box.low)])[0].exp()[..., 0, 1]
-        return (own - self.pick(SPARED) * every.amin(-1)).clamp_min(0.0) + FLOOR / self._setup.horizon
+        return (own - every.amin(-1)).clamp_min(0.0) + FLOOR / self._setup.horizon
 
     def observe(self, episodes: Episodes) -> None:
         """The gate learns the scores; features are scaled by all that was seen, and answered states are remembered."""
@@ -178,15 +184,17 @@ class Slip:
                 self._given[run] += 1
         self._measure_steps(seen, live)
         self._measure_ends(seen, episodes)
+        self._measure_hindsight(episodes)
 
     def _measure_steps(self, seen: Tensor, live: Tensor) -> None:
-        """Keeps how long a short step is, as a moving average over batches."""
+        """Keeps the length of the shortest step, such as picking something up: it changes little of what is seen."""
         scaled = seen * self.scale().view(len(seen), 1, 1, -1)
         lengths = (scaled[:, :, 1:] - scaled[:, :, :-1]).square().mean(-1).sqrt()
         moves = (lengths > 0) & live[:, :, 1:]
-        short = torch.where(moves, lengths, torch.nan).flatten(1).nanquantile(SHORT, dim=1)
-        before = torch.where(self._short > 0, 0.9 * self._short + 0.1 * short, short)
-        self._short.copy_(torch.where(short.isnan(), self._short, before))
+        own = torch.where(moves, lengths, torch.inf).flatten(1).amin(1)
+        before = torch.where(self._short > 0, FADE * self._short, torch.inf)
+        short = torch.minimum(own, before)
+        self._short.copy_(torch.where(short.isinf(), self._short, short))
 
     def _measure_ends(self, seen: Tensor, episodes: Episodes) -> None:
         """Keeps how much early ends hang on the last action, as a moving average over them.
@@ -208,6 +216,13 @@ class Slip:
         for episode in range(early.shape[1]):
             moved = (1 - FORGET) * self._sudden + FORGET * sudden[:, episode]
             self._sudden.copy_(torch.where(early[:, episode], moved, self._sudden))
+
+    def _measure_hindsight(self, episodes: Episodes) -> None:
+        """Keeps the share of failed episodes whose first mistake hindsight narrows down, as a moving average."""
+        failed, narrowed = ~episodes.success, ~self._whole(episodes)
+        for episode in range(failed.shape[1]):
+            moved = (1 - FORGET) * self._narrowed + FORGET * narrowed[:, episode]
+            self._narrowed.copy_(torch.where(failed[:, episode], moved, self._narrowed))
 
     def scale(self) -> Tensor:
         """[runs, features]: what features are multiplied with, 0 for those that do not vary."""
@@ -242,10 +257,14 @@ class Slip:
         early = (torch.arange(horizon) == length - 1) & ~live[..., -1:] & ~episodes.success.unsqueeze(-1)
         likely = torch.where(among, mistake.detach().exp()[..., 1], 0.0)
         blame = likely / likely.sum(-1, keepdim=True).clamp_min(1e-30)
-        whole = self._slips(episodes)[0][..., :1] & (known == live).all(-1, keepdim=True)
-        blame = torch.where(whole, among / length.clamp_min(1), blame)
+        blame = torch.where(self._whole(episodes).unsqueeze(-1), among / length.clamp_min(1), blame)
         loss = over_steps(_entropy(mistake, blame), known) + over_steps(_entropy(end, early.float()), live)
         return QueryLoss(loss, known.flatten(1).any(1))
+
+    def _whole(self, episodes: Episodes) -> Tensor:
+        """[runs, episodes] bool: a mistake may have been anywhere in the episode."""
+        among, known = self._slips(episodes)
+        return among[..., 0] & (known == episodes.live).all(-1) & (episodes.live.sum(-1) > 1)
 
     def _slips(self, episodes: Episodes) -> tuple[Tensor, Tensor]:
         """`slips` of all episodes; they are the same at every step of learning from them, and taken once."""
@@ -319,7 +338,7 @@ class SlipSession:
         """m(s) times the chance that no slip came before, less where the episode or an answer was before."""
         seen = (belief.state if belief.features is None else belief.features)[..., self._policy.columns]
         state = seen * self._scale
-        self._slip = self._policy.of_policy(seen, belief.mean)
+        self._slip = self._policy.wrong(seen, belief.mean)
         if not self._before:
             self._clean, self._returned = torch.ones_like(self._slip), torch.zeros_like(self._slip, dtype=torch.bool)
         for earlier in self._before:
@@ -327,7 +346,7 @@ class SlipSession:
         self._before.append(state)
         chance = self._slip * self._clean
         chance = torch.where(self._returned, RETURNED * chance, chance)
-        alike, power = self._alike(state), self._policy.pick(POWERS)
+        alike, power = self._alike(state), self._policy.power()
         self._score = (chance / (1 + REPEAT * alike)) ** power
         asks = self._gate(self._score, luck, belief.live, None)
         if self._training and bool((asks.sum(1) > 1).any()):
@@ -335,6 +354,8 @@ class SlipSession:
             alike = alike + self._alike.among(state, asks, self._score)
             self._score = (chance / (1 + REPEAT * alike)) ** power
             asks = asks & self._gate(self._score, luck, belief.live, None)
+        if isinstance(self._gate, DrawnBatch):
+            asks = self._gate.keep_pace(asks, self._score, belief.live)
         return asks
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:

@@ -82,7 +82,7 @@ def resolve(
     spends = flat or settings.get("answer_budget") is not None
     if spends:
         open_ones["iterations"] = ENDLESS
-    share = open_ones.pop("budget", share_of(query) if spends else SHARE)
+    share = open_ones.pop("budget", share_of(query, settings.get("answer_budget")) if spends else SHARE)
     if settings.get("threshold") is None and settings.get("budget") is None:
         paced = takes_budget(query) and (spends or asks_on_share(query))
         open_ones |= {"budget": share} if paced else {"threshold": threshold_of(calibration, name, query)}

@@ -269,7 +269,7 @@ def _gated(base: RunSettings, rule: Rule, calibration: Calibration, study: Study
     threshold, share = rule.threshold, rule.budget
     if threshold is None and share is None:
         if takes_budget(rule.query) and (answers is not None or asks_on_share(rule.query)):
-            share = SHARE if answers is None else share_of(rule.query)
+            share = SHARE if answers is None else share_of(rule.query, answers)
         else:
             threshold = threshold_of(calibration, base.task.name, rule.query)
     require_threshold(base.task.name, rule.query, threshold, share)
