@@ -68,6 +68,22 @@ class Crew:
         parts = torch.split(message.to(flat.device), [tensor.numel() for tensor in tensors])
         return [part.view(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
+    def swap(self, own: Sequence[Tensor], shapes: Sequence[Sequence[torch.Size]], like: Tensor) -> list[list[Tensor]]:
+        """The tensors of every process, in one message from each. All know the `shapes` of each process; they are of
+        the type and on the device of `like`, and may be none."""
+        sizes = [[shape.numel() for shape in several] for several in shapes]
+        flat = torch.cat([like.new_empty(0), *(tensor.detach().flatten() for tensor in own)])
+        message = flat if flat.is_cpu or flat.is_cuda else flat.cpu()
+        rows = [message if rank == self.rank else message.new_empty(sum(size)) for rank, size in enumerate(sizes)]
+        with _exchange():
+            sent = [distributed.broadcast(row, rank, async_op=True) for rank, row in enumerate(rows) if len(row)]
+            for one in sent:
+                one.wait()
+        parts = [torch.split(row.to(like.device), size) for row, size in zip(rows, sizes, strict=True)]
+        return [
+            [part.view(shape) for part, shape in zip(*found, strict=True)] for found in zip(parts, shapes, strict=True)
+        ]
+
     def join(self, own: Tensor, count: int) -> Tensor:
         """[runs, count, ...] of a whole batch from the share of each process [runs, share, ...].
 
@@ -83,11 +99,9 @@ class Crew:
         tables = _tables(own)
         # [runs, share, bytes]: an episode is a row, so that shares of different sizes differ in rows alone.
         packed = torch.cat([_bytes(table) for table in tables.values()], -1)
-        packed = torch.nn.functional.pad(packed, (0, 0, 0, max(shares) - packed.shape[1]))
-        parts = [torch.empty_like(packed) for _ in shares]
-        with _exchange():
-            distributed.all_gather(parts, packed)
-        rows = torch.cat([part[:, :share] for part, share in zip(parts, shares, strict=True)], 1)
+        runs, _, width = packed.shape
+        parts = self.swap([packed], [[torch.Size((runs, share, width))] for share in shares], packed)
+        rows = torch.cat([part for (part,) in parts], 1)
         columns = torch.split(rows, [_bytes(table).shape[-1] for table in tables.values()], -1)
         whole = {name: _table(column, table) for (name, table), column in zip(tables.items(), columns, strict=True)}
         parts_of = {field.name: whole.pop(f"uncertainty.{field.name}") for field in fields(Uncertainty)}

@@ -138,7 +138,8 @@ class Muon:
         for name, value in self._momentum.items():
             parameters[name].requires_grad_(True)
             self._of_shape.setdefault((min(value.shape[1:]), max(value.shape[1:])), []).append(name)
-        self._own = _shared_out(self._of_shape, crew)
+        self._shares = _shared_out(self._of_shape, crew.size)
+        self._own = set(self._shares[crew.rank])
 
     def state(self, run: int) -> dict[str, Tensor]:
         """The momentum as 'first.*', and the state of Adam for the rest."""
@@ -169,25 +170,31 @@ class Muon:
 
     def _everyones(self, changes: dict[str, Tensor]) -> dict[str, Tensor]:
         """The changes of all matrices, lying, from those of each process."""
-        if self._crew.alone:
+        if self._crew.alone or not self._momentum:
             return changes
-        known = [
-            changes[name] if name in changes else momentum.new_zeros(len(momentum), *sorted(momentum.shape[1:]))
-            for name, momentum in self._momentum.items()
-        ]
-        return dict(zip(self._momentum, self._crew.sum(known), strict=True))
+        shapes = [[self._lying(name) for name in names] for names in self._shares]
+        own, like = self._shares[self._crew.rank], next(iter(self._momentum.values()))
+        found = self._crew.swap([changes[name] for name in own], shapes, like)
+        return {
+            name: change for pair in zip(self._shares, found, strict=True) for name, change in zip(*pair, strict=True)
+        }
+
+    def _lying(self, name: str) -> torch.Size:
+        """[runs, shorter, longer]"""
+        runs, *sides = self._momentum[name].shape
+        return torch.Size((runs, *sorted(sides)))
 
 
-def _shared_out(of_shape: Mapping[tuple[int, int], Sequence[str]], crew: Crew) -> set[str]:
-    """The matrices that this process turns: about as much work as each other one has."""
+def _shared_out(of_shape: Mapping[tuple[int, int], Sequence[str]], processes: int) -> list[list[str]]:
+    """The matrices that each process turns: all have about as much work."""
     work = {name: short * short * longer for (short, longer), names in of_shape.items() for name in names}
-    loads, own = [0] * crew.size, set()
+    loads = [0] * processes
+    shares: list[list[str]] = [[] for _ in loads]
     for name in sorted(work, key=work.__getitem__, reverse=True):
         rank = loads.index(min(loads))
         loads[rank] += work[name]
-        if rank == crew.rank:
-            own.add(name)
-    return own
+        shares[rank].append(name)
+    return shares
 
 
 def _is_matrix(name: str, value: Tensor) -> bool:

@@ -36,7 +36,7 @@ from apil.learning.window import new_window
 from apil.rng import Undropped
 from apil.settings import RunSettings
 from apil.teachers.protocol import Desk, Kept, answers_batches, costs_of, desk_of
-from apil.types import Answer, Episodes
+from apil.types import Answer, Episodes, Lessons
 
 
 class Trainer:
@@ -380,10 +380,18 @@ class Trainer:
         losses = torch.full((runs,), torch.nan)
         if self.store is not None:
             for lessons, counts in self.store.held_out():
-                with agents.thinking:
-                    loss = agents.model.losses(agents.thinking.bring(lessons), Undropped(runs))[0]
+                loss = self._undropped_loss(agents, lessons)
                 losses = torch.where(counts > 0, agents.thinking.back(loss) * lessons.live.shape[1] / counts, losses)
         return losses
+
+    def _undropped_loss(self, agents: Agents, lessons: Lessons) -> Tensor:
+        """[runs]: the policy loss without dropout. Each process computes that of some episodes, if there are enough."""
+        crew, draws = self._parts.crew, Undropped(len(self.configs))
+        part = crew.part(size) if (size := lessons.live.shape[1]) >= crew.size else None
+        with agents.thinking:
+            if part is None:
+                return agents.model.losses(agents.thinking.bring(lessons), draws)[0]
+            return crew.sum([agents.model.losses(agents.thinking.bring(lessons), draws, part)[0]])[0]
 
     def train(self, progress: Callable[[int], None] = lambda iterations: None) -> None:
         """Trains to the end; `progress` gets how far it is, at every row."""
