@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from apil.crew import Crew
 from apil.errors import ApilError
 from apil.nn import Parameters
 from apil.optim import Adam, Muon, Optimizer, nearly_orthogonal, optimizer_factory
@@ -198,3 +199,14 @@ def test_muon_is_for_the_policy_alone() -> None:
 def test_an_optimizer_that_is_not_known_is_refused_with_those_that_are() -> None:
     with pytest.raises(ApilError, match=r"^Unknown optimizer 'mu'.* Known: adam, muon.$"):
         optimizer_factory("mu", 0.01)
+
+
+def test_muon_without_a_matrix_to_turn_needs_no_other_process() -> None:
+    small = {"w": _random(1, 4, 3), "b": _random(1, 4)}
+    gradients, active = [_random(1, 4, 3, seed=1), _random(1, 4, seed=2)], torch.tensor([True])
+    found = {}
+    for crew in (Crew(), Crew(0, 2)):
+        own = {name: value.clone() for name, value in small.items()}
+        Muon(own, 0.1, crew=crew).step(gradients, active)
+        found[crew.size] = own
+    assert all(torch.equal(value, found[2][name]) for name, value in found[1].items())

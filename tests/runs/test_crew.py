@@ -67,7 +67,7 @@ def _assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -
 def test_two_processes_train_the_run_of_one_and_either_resumes_the_other(houses_data: Path, tmp_path: Path) -> None:
     # Wide enough that Muon turns matrices.
     given: dict[str, Any] = {"width": 64, "heads": 2, "hidden": 16, "persona": 8, "batch": 9, "replay": 9, "updates": 2}
-    given |= {"data": str(houses_data), "log_every": 1, "iterations": 4}
+    given |= {"data": str(houses_data), "log_every": 1, "iterations": 4, "validation": 0.2}
     settings = resolve("r2r", "twodifdetm", "apil", given, {}).settings
     start_run(settings.changed(iterations=10), tmp_path / "one", progress=lambda done: None)
     typed = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
@@ -77,6 +77,8 @@ def test_two_processes_train_the_run_of_one_and_either_resumes_the_other(houses_
     resume_run(tmp_path / "two", iterations=7, progress=lambda done: None)
     _together(tmp_path, "--resume", "two", "--iterations", "10")
     _assert_close(_rows(tmp_path / "two"), _rows(tmp_path / "one"))
+    held_out = [[row["validation_loss"] for row in _rows(tmp_path / name)[2:]] for name in ("two", "one")]
+    assert held_out[0] == pytest.approx(held_out[1], abs=_TOLERANCE)
     ours, theirs = (apil.answers(tmp_path / name) for name in ("two", "one"))
     assert np.array_equal(ours.action, theirs.action)
     rows = [(tmp_path / name / "answers.jsonl").read_text().count("\n") for name in ("two", "one")]
