@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +17,14 @@ from typing import Any
 import pytest
 
 import apil
+from apil.cli import main
 from apil.errors import ApilError
+from apil.files import read_json
 from apil.runs.environment import environment
 from apil.settings import RunSettings
 from apil.studies.engines import run_cells
-from apil.studies.files import read_study_file
 from apil.studies.plan import Cell, plan
 from apil.studies.stack import standing
-from apil.studies.tune import tune
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Nothing leaves the machine: by the last one Ray takes the loopback for its address. No token is written."""
@@ -52,6 +54,13 @@ def _within(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+    return port
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A head and two nodes of one core each. This process is connected to one of the three, which is Ray's choice."""
@@ -64,7 +73,8 @@ def cluster() -> Iterator[Any]:
         with _within(_START):
             made = Cluster(
                 initialize_head=True,
-                head_node_args={**_NODE, "num_cpus": 0, "node_ip_address": _HEAD, "include_dashboard": False},
+                head_node_args={**_NODE, "num_cpus": 0, "node_ip_address": _HEAD, "include_dashboard": False}
+                | {"dashboard_port": _free_port()},  # Ray binds it even so, and another Ray may have its default
             )
             for address in _OTHERS:
                 made.add_node(**_NODE, node_ip_address=address)
@@ -184,11 +194,15 @@ def test_a_node_with_other_software_is_refused(cluster: Any, tmp_path: Path, mon
         run_cells(_CELLS[:1], tmp_path, 10, 1, lambda units: None, engine=ray_engine.on_ray())
 
 
-def test_settings_are_searched_by_ray_tune(cluster: Any, tmp_path: Path) -> None:
-    text = """
+_RULE = """
+import apil
+from apil.query.scored import scored
+apil.register_query_policy("unsure", scored(lambda belief: belief.uncertainty.total))
+"""
+_SEARCH = """
 tasks = ["grid"]
 teachers = ["detm"]
-rules = ["bc"]
+rules = [{ query = "unsure", budget = 0.5 }]
 seeds = 2
 [settings]
 iterations = 9
@@ -201,13 +215,25 @@ learning_rate = { low = 1e-4, high = 1e-1, log = true }
 batch = { low = 1, high = 4 }
 encode = [0, 8]
 """
-    (tmp_path / "search.toml").write_text(text)
-    found = tune(tmp_path / "search.toml", engine="ray", progress=False)
-    assert len(found.trials) == 3
-    assert len(found.best.scores) == 3
-    study = read_study_file(found.out)
-    assert study.settings == {"iterations": 9, **found.best.values}
-    assert found.best.values["encode"] in (0, 8)
+
+
+def test_settings_are_searched_by_ray_tune_with_a_plug_in(cluster: Any, tmp_path: Path) -> None:
+    (tmp_path / "rule.py").write_text(_RULE)
+    (tmp_path / "search.toml").write_text(_SEARCH)
+    typed = [sys.executable, "-m", "apil", "tune", "search.toml", "--engine", "ray", "--ray-address", cluster.address]
+    env = {**os.environ, **_QUIET, "APIL_PLUGINS": str(tmp_path / "rule.py")}
+    made = subprocess.run(typed, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert made.returncode == 0, made.stderr
+    assert "best of 3 trials" in made.stdout
+    trials = read_json(tmp_path / "search-tuned.trials.json")["trials"]
+    assert len(trials) == 3
+    best = max(trials, key=lambda trial: (len(trial["scores"]), trial["scores"][-1]))
+    assert len(best["scores"]) == 3
+    assert tomllib.loads((tmp_path / "search-tuned.toml").read_text())["settings"] == {
+        "iterations": 9,
+        **best["values"],
+    }
+    assert best["values"]["encode"] in (0, 8)
 
 
 _LOOK = """
@@ -249,3 +275,16 @@ def test_options_of_another_engine_are_refused_and_a_missing_ray_is_named(monkey
     monkeypatch.delitem(sys.modules, "apil.studies.ray_engine", raising=False)
     with pytest.raises(ApilError, match=r"needs Ray: pip install 'apil\[ray\]'"):
         apil.study("grid", engine="ray", progress=False)
+
+
+def test_a_cluster_that_is_not_there_is_an_error_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ray = pytest.importorskip("ray", reason="needs the extra ray: pip install 'apil[ray]'")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # the other tests may be connected
+    nobody = f"127.0.0.1:{_free_port()}"
+    with pytest.raises(SystemExit):
+        main(["study", "grid", "--engine", "ray", "--ray-address", nobody, "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert f"Cannot connect to Ray at {nobody}" in said
+    assert "ray status" in said

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -68,6 +71,29 @@ def test_the_best_settings_are_written_as_a_study_that_reports_other_seeds(
         assert trial["values"]["encode"] in (0, 8)
     with pytest.raises(SystemExit):  # what is there is not written over
         main(["tune", str(file), "--out", str(tmp_path / "one.toml")])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of POSIX")
+def test_an_interrupt_ends_a_search_in_one_line_and_leaves_no_result(file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="needs the extra tune: pip install 'apil[tune]'")
+    file.write_text(_FILE.replace("trials = 3", "trials = 100_000"))
+    typed = [sys.executable, "-m", "apil", "tune", str(file), "--out", str(tmp_path / "out.toml")]
+    with subprocess.Popen(
+        typed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=_heed_interrupts
+    ) as search:
+        assert search.stdout is not None
+        assert "of 100,000" in search.stdout.readline()  # it has begun
+        search.send_signal(signal.SIGINT)
+        said = search.communicate(timeout=60)[0]
+    assert search.returncode == 130
+    assert "stopped; nothing was written" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "out.toml").exists()
+
+
+def _heed_interrupts() -> None:
+    """Whoever runs the tests in the background may have them ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_score_is_what_a_study_with_these_seeds_would_report(file: Path) -> None:

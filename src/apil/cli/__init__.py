@@ -77,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         on = f"stopped at once; resume with: {how}" if resumed else same
         if words[:1] in (["train"], ["teach"]) and not resumed:
             on = "stopped; nothing was written yet, and the same command starts the run."
+        if words[:1] == ["tune"]:
+            on = "stopped; nothing was written, and the same command searches again from the start."
         print(f"apil: {on}", file=sys.stderr)
         code = 130
     if argv is None:

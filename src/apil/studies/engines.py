@@ -289,9 +289,10 @@ class _Feed:
     def report_failures(self, cells: int) -> None:
         if self.failed:
             first, *others = self.failed
+            why = self.failed[first].rstrip(".")
             more = f" So did {', '.join(others)}." if others else ""
             raise ApilError(
-                f"{len(self.failed)} of {plural(cells, 'run')} failed. {first}: {self.failed[first]} Its log is "
+                f"{len(self.failed)} of {plural(cells, 'run')} failed. {first}: {why}. Its log is "
                 f"{self.runs / first / FAILED}.{more} The same command tries them again; --so-far reports on the "
                 "others."
             )

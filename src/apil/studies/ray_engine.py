@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,6 +46,8 @@ _MARGIN = 1.2
 """What is asked for, by what was measured."""
 _LOSSES = 3
 """So often in a row may a stack lose its worker without a checkpoint in between."""
+_KNOCK = 10.0
+"""Seconds for a cluster to take a connection."""
 _PAUSE = 0.5
 """Seconds between two reports of a worker, at least."""
 
@@ -297,6 +300,7 @@ def connected(address: str | None, workers: int | None) -> Iterator[Connection]:
         return
     address = address or os.environ.get("RAY_ADDRESS")
     try:
+        _knock(address or "")
         if address is None:
             own: dict[str, Any] = {"address": "local", "num_cpus": workers, "_node_ip_address": "127.0.0.1"}
         else:
@@ -311,6 +315,13 @@ def connected(address: str | None, workers: int | None) -> Iterator[Connection]:
         yield _connection(getattr(context, "dashboard_url", None) or "")
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raises an error where nothing listens at HOST:PORT: Ray would wait for it without end."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "://" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK).close()
 
 
 def _connection(dashboard: str) -> Connection:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from apil.errors import ApilError, plural
 from apil.files import write_json, write_text
+from apil.registry import PLUGINS, import_plugins
 from apil.studies.tuning import REDUCTION, RUNGS, Search, Span, Values, as_toml, read_search
 from apil.terminal import counted
 
@@ -92,7 +93,7 @@ def _by_optuna(search: Search, done: Done) -> list[Trial]:
     except ImportError as error:
         remedy = "pip install 'apil[tune]', or use --engine ray"
         raise ApilError(f"apil tune needs Optuna on this machine: {remedy}.") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=search.options.search_seed)
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=REDUCTION)
     study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
@@ -137,9 +138,25 @@ def _by_ray(search: Search, address: str | None, done: Done) -> list[Trial]:
         from ray.tune.search.basic_variant import BasicVariantGenerator
 
         os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+        # By itself Ray Tune takes an interrupt for the end of the search, and what it has for all trials.
+        os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+
+        class Count(ray_tune.Callback):  # type: ignore[misc]
+            """Tells how many trials have ended."""
+
+            def __init__(self, tell: Done) -> None:
+                self.ended, self.tell = 0, tell
+
+            def __getstate__(self) -> dict[str, Any]:
+                return {}  # Ray Tune writes itself down, and this process alone has a bar to draw
+
+            def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **more: Any) -> None:
+                self.ended += 1
+                self.tell(self.ended)
+
         with TemporaryDirectory(prefix="apil-tune-") as scratch:
             tuner = ray_tune.Tuner(
-                ray_tune.with_resources(_trainable(search), {"cpu": 1}),
+                ray_tune.with_resources(_trainable(search, os.environ.get(PLUGINS, "")), {"cpu": 1}),
                 param_space={name: _domain(part) for name, part in search.space.items()},
                 tune_config=ray_tune.TuneConfig(
                     metric="score",
@@ -149,7 +166,7 @@ def _by_ray(search: Search, address: str | None, done: Done) -> list[Trial]:
                     scheduler=ASHAScheduler(time_attr="rung", max_t=len(RUNGS), reduction_factor=REDUCTION),
                     search_alg=BasicVariantGenerator(random_state=search.options.search_seed),
                 ),
-                run_config=ray_tune.RunConfig(storage_path=scratch, verbose=0),
+                run_config=ray_tune.RunConfig(storage_path=scratch, verbose=0, callbacks=[Count(done)]),
             )
             results = tuner.fit()
             trials = [_trial(result, search) for result in results if result.metrics and "score" in result.metrics]
@@ -157,10 +174,14 @@ def _by_ray(search: Search, address: str | None, done: Done) -> list[Trial]:
     return trials
 
 
-def _trainable(search: Search) -> Callable[[dict[str, Any]], None]:
+def _trainable(search: Search, plugins: str) -> Callable[[dict[str, Any]], None]:
+    """Trains and measures a trial on a worker, with the `plugins` (APIL_PLUGINS) of the process that searches."""
+
     def train(values: dict[str, Any]) -> None:
         from ray import tune as ray_tune
 
+        os.environ[PLUGINS] = plugins
+        import_plugins()
         scores: list[float] = []
 
         def report(rung: int, score: float) -> bool:
