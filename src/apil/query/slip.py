@@ -74,7 +74,7 @@ def slips(back: Tensor, live: Tensor, success: Tensor, sudden: Tensor) -> tuple[
 
 
 class Slip:
-    """A query policy whose score is the probability of a first mistake, made smaller where answers are already."""
+    """A query policy whose score is the probability of a first mistake, smaller in states like answered ones."""
 
     executes_answer = True
     reads_features = True
@@ -335,7 +335,7 @@ class SlipSession:
         self._slip = self._clean = self._score = torch.empty(0)
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
-        """m(s) times the chance that no slip came before, less where the episode or an answer was before."""
+        """w(s) times the chance that no slip came before, less where the episode or an answer was before."""
         seen = (belief.state if belief.features is None else belief.features)[..., self._policy.columns]
         state = seen * self._scale
         self._slip = self._policy.wrong(seen, belief.mean)
@@ -370,12 +370,13 @@ class SlipSession:
 
 
 def slip(setup: QuerySetup) -> Slip:
-    """SLIP: draws questions in proportion to u^4, with u(s_t) = m(s_t) prod_{i<t} (1 - m(s_i)) / (1 + 3 n(s_t)), a
+    """SLIP: draws questions in proportion to u^4, with u(s_t) = w(s_t) prod_{i<t} (1 - w(s_i)) / (1 + 3 n(s_t)), a
     tenth of it where the episode has been before.
 
+    w(s) = 1 - (1 - m(s)) max_a pi(a | s) is how likely the agent is to be wrong, by hindsight or by its own doubt.
     m(s) = sum_a pi(a | s) q(s, a) - min_a q(s, a) + 0.1 / T, with q(s, a) the probability that a is a mistake in s as a
     network predicts it, learned from recent episodes by what hindsight says of them (`slips`). The product runs over
-    the steps that nobody answered. n counts answered states like s_t. Where early ends are gradual, hindsight guesses:
-    then it is u^2, and half of the minimum.
+    the steps that nobody answered. n counts answered states like s_t. Where hindsight does not narrow mistakes down,
+    questions are drawn at random.
     """
     return Slip(setup)
