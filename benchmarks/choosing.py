@@ -1,7 +1,7 @@
 """Variants of SLIP on the tasks for choosing, seed by seed beside asking at random with as many answers.
 
     python benchmarks/choosing.py --tasks dev-gap dev-shift --rules random slip --seeds 10 --out runs/choosing.jsonl
-    python benchmarks/choosing.py --rules slip --set REACH=0.3 POWERS=0.0,4.0 --label wide --out runs/choosing.jsonl
+    python benchmarks/choosing.py --rules slip --set REACH=0.3 POWER=2.0 --label wide --out runs/choosing.jsonl
     python benchmarks/choosing.py --table --out runs/choosing.jsonl
 
 Each line of the file has the success alone of every seed (from 900) of one rule on one task at the middle budget. What
