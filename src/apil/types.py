@@ -197,6 +197,9 @@ class Belief:
     """[runs, episodes] bool: the episode is unfinished; None if all are. The walk fills it in."""
     features: Tensor | None = None
     """[runs, episodes, F]: what was observed. The walk fills it in for query policies with `reads_features = True`."""
+    taken: Tensor | None = None
+    """[runs, episodes] long or, where actions are continuous, [runs, episodes, n]: the action that was executed. The
+    walk fills it in at the end of a step, for `hear`."""
 
 
 @dataclass(frozen=True)

@@ -128,14 +128,17 @@ def test_the_score_is_its_formula() -> None:
         asks = session.ask(belief, torch.full((1, 1), 0.5))
         assert float(session.notes) == pytest.approx(expected, rel=5e-3)
         assert bool(asks) == (float(session.notes) > 0.5)
-        answered = torch.tensor([[t == 2]])
+        answered, took = torch.tensor([[t == 2]]), t % 3
+        nothing = torch.zeros(1, 1)
         session.hear(
-            belief, Answer(torch.zeros(1, 1).long(), torch.zeros(1, 1), torch.zeros(1, 1).long(), answered), answered
+            replace(belief, taken=torch.tensor([[took]])),
+            Answer(nothing.long(), nothing, nothing.long(), answered),
+            answered,
         )
         if t == 2:
             known = np.concatenate([known, (own / deviation)[None]])
         else:
-            clean *= 1 - wrong
+            clean *= (1 - (mistaken[took] - mistaken.min() + FLOOR / 5)) * chance[took] / chance.max()
 
 
 def _cross_entropy(predicted: NDArray[np.float64], wanted: NDArray[np.float64] | float) -> float:
@@ -247,7 +250,7 @@ def test_where_the_last_action_ends_an_episode_it_alone_is_to_blame() -> None:
     assert mistaken[~near].mean() < 0.1
     # Who takes that action there is asked there.
     always = torch.zeros(1, 300, 3).index_fill(-1, torch.tensor([1]), 1.0)
-    own = policy.of_policy(seen, always)
+    own = policy.wrong(seen, policy.mistakes(seen), always)
     assert own[near].mean() > 5 * own[~near].mean()
 
 
@@ -256,7 +259,8 @@ def test_where_an_end_comes_whatever_is_done_the_whole_episode_is_to_blame() -> 
     assert float(policy.memory["sudden"]) < 0.5
     assert float(policy.memory["narrowed"]) < 0.5
     seen = torch.rand(1, 300, 6, generator=torch.Generator().manual_seed(100))
-    own = policy.of_policy(seen, torch.full((1, 300, 3), 1 / 3))
+    every, taken = policy.mistakes(seen), torch.arange(300).unsqueeze(0) % 3
+    own = policy.went_wrong(seen, every, torch.full((1, 300, 3), 1 / 3), taken)
     near = seen[..., 0] > 0.85
     assert own[near].mean() < 3 * own[~near].mean(), "the moment before the end is not asked about much more"
 

@@ -280,7 +280,7 @@ class Episode:
             fired = None if self._policy is None else self._session.ask(known, self._luck[:, t])
             own = agent._choose(belief, self._arrival[:, t] if self._sample else None)
             self._step += 1
-            self._belief, self._answer = belief, _no_answer(own)
+            self._belief, self._answer = replace(belief, taken=own), _no_answer(own)
             return agent._decision(belief, own, fired, alone)
 
     def answer(self, action: Any, *, teacher: str, distance: float | None = None, where: Any = None) -> None:

@@ -158,7 +158,7 @@ def walk(
         answered = put if answer.given is None else put & answer.given
         own = mind.act(belief, t)
         action = torch.where(_over(answered & follows, own), answer.action, own)
-        mind.hear(belief, answer, answered)
+        mind.hear(replace(belief, taken=action), answer, answered)
         steps.append(Step(seen, belief, fired, answered, answer, action, live, mind.notes(fired)))
         if watch is not None:
             watch(state, steps[-1])

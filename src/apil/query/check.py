@@ -197,7 +197,9 @@ def _walk(
                 answered = decisions[-1] if _is_bool(decisions[-1]) else torch.ones(runs, _EPISODES) > 0
                 action = (_draw(runs, f"action{t}", _EPISODES) * _ACTIONS).long()
                 distance = 5 * _draw(runs, f"distance{t}", _EPISODES)
-                session.hear(belief, Answer(action, distance, torch.zeros_like(action)), answered)
+                session.hear(
+                    replace(belief, taken=action), Answer(action, distance, torch.zeros_like(action)), answered
+                )
     except ApilError:
         raise
     except Exception as error:

@@ -71,7 +71,10 @@ class Listener(Protocol):
     """A session that also receives the answers: policies that hand back control depending on the answer need them."""
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
-        """Called at the end of every step; `answer` is meaningful only where `answered` [runs, episodes] bool."""
+        """Called at the end of every step; `answer` is meaningful only where `answered` [runs, episodes] bool.
+
+        `belief.taken` is what was executed.
+        """
 
 
 @runtime_checkable

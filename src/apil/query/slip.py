@@ -156,19 +156,30 @@ class Slip:
         least = 0.0 if isinstance(self.gate, Drawn) else POWER
         return torch.where(self._narrowed > 0.5, POWER, least).unsqueeze(1)
 
-    def wrong(self, seen: Tensor, mean: Tensor) -> Tensor:
-        """[runs, n]: how likely the agent is to be wrong in the states `seen`: by what hindsight says, or its doubt."""
-        slips = self.of_policy(seen, mean)
-        return slips if self._setup.box is not None else 1 - (1 - slips) * mean.amax(-1)
+    def mistakes(self, seen: Tensor) -> Tensor:
+        """[runs, n, A]: how likely each action is to be a mistake in the states `seen`, as hindsight has it."""
+        return self.predict_all(seen)[0].exp()[..., 1]
 
-    def of_policy(self, seen: Tensor, mean: Tensor) -> Tensor:
-        """[runs, n]: how likely a mistake is in the states `seen` by hindsight, less what no action avoids."""
-        every = self.predict_all(seen)[0].exp()[..., 1]
-        if self._setup.box is None:
-            own = (mean * every).sum(-1)
-        else:
-            own = self.predict(seen, mean[..., : len(self._setup.box.low)])[0].exp()[..., 0, 1]
-        return (own - every.amin(-1)).clamp_min(0.0) + FLOOR / self._setup.horizon
+    def wrong(self, seen: Tensor, every: Tensor, mean: Tensor) -> Tensor:
+        """[runs, n]: how likely the agent is to go wrong in the states `seen`: by hindsight, or by its own doubt.
+
+        `every` are their `mistakes`, `mean` is the mean policy.
+        """
+        if self._setup.box is not None:
+            action = mean[..., : len(self._setup.box.low)]
+            return self._less_least(self.predict(seen, action)[0].exp()[..., 0, 1], every)
+        return 1 - (1 - self._less_least((mean * every).sum(-1), every)) * mean.amax(-1)
+
+    def went_wrong(self, seen: Tensor, every: Tensor, mean: Tensor, taken: Tensor) -> Tensor:
+        """[runs, n]: how likely the action `taken` was wrong: by hindsight, or since the agent prefers another."""
+        slips = self._less_least(self.predict_taken(seen, taken)[0].exp()[..., 1], every)
+        if self._setup.box is not None:
+            return slips
+        return 1 - (1 - slips) * mean.gather(-1, taken.unsqueeze(-1)).squeeze(-1) / mean.amax(-1)
+
+    def _less_least(self, chance: Tensor, every: Tensor) -> Tensor:
+        """[runs, n]: less what no action avoids, and a little more than 0."""
+        return (chance - every.amin(-1)).clamp_min(0.0) + FLOOR / self._setup.horizon
 
     def observe(self, episodes: Episodes) -> None:
         """The gate learns the scores; features are scaled by all that was seen, and answered states are remembered."""
@@ -332,19 +343,20 @@ class SlipSession:
         varying = (self._scale > 0).sum(-1).clamp_min(1).sqrt()
         self._near = policy.near().unsqueeze(1) * varying
         self._before: list[Tensor] = []
-        self._slip = self._clean = self._score = torch.empty(0)
+        self._seen = self._every = self._clean = self._score = torch.empty(0)
 
     def ask(self, belief: Belief, luck: Tensor) -> Tensor:
         """w(s) times the chance that no slip came before, less where the episode or an answer was before."""
-        seen = (belief.state if belief.features is None else belief.features)[..., self._policy.columns]
+        self._seen = seen = (belief.state if belief.features is None else belief.features)[..., self._policy.columns]
         state = seen * self._scale
-        self._slip = self._policy.wrong(seen, belief.mean)
+        self._every = self._policy.mistakes(seen)
+        wrong = self._policy.wrong(seen, self._every, belief.mean)
         if not self._before:
-            self._clean, self._returned = torch.ones_like(self._slip), torch.zeros_like(self._slip, dtype=torch.bool)
+            self._clean, self._returned = torch.ones_like(wrong), torch.zeros_like(wrong, dtype=torch.bool)
         for earlier in self._before:
             self._returned = self._returned | ((state - earlier).square().sum(-1).sqrt() <= self._near)
         self._before.append(state)
-        chance = self._slip * self._clean
+        chance = wrong * self._clean
         chance = torch.where(self._returned, RETURNED * chance, chance)
         alike, power = self._alike(state), self._policy.power()
         self._score = (chance / (1 + REPEAT * alike)) ** power
@@ -360,7 +372,9 @@ class SlipSession:
 
     def hear(self, belief: Belief, answer: Answer, answered: Tensor) -> None:
         """A step that was answered is no slip, and counts for the rest of the batch."""
-        self._clean = torch.where(answered, self._clean, self._clean * (1 - self._slip))
+        assert belief.taken is not None
+        wrong = self._policy.went_wrong(self._seen, self._every, belief.mean, belief.taken)
+        self._clean = torch.where(answered, self._clean, self._clean * (1 - wrong))
         if self._training and bool(answered.any()):
             self._alike.add(self._before[-1], answered)
 
@@ -370,13 +384,14 @@ class SlipSession:
 
 
 def slip(setup: QuerySetup) -> Slip:
-    """SLIP: draws questions in proportion to u^4, with u(s_t) = w(s_t) prod_{i<t} (1 - w(s_i)) / (1 + 3 n(s_t)), a
+    """SLIP: draws questions in proportion to u^4, with u(s_t) = w(s_t) prod_{i<t} (1 - v(s_i, a_i)) / (1 + 3 n(s_t)), a
     tenth of it where the episode has been before.
 
-    w(s) = 1 - (1 - m(s)) max_a pi(a | s) is how likely the agent is to be wrong, by hindsight or by its own doubt.
-    m(s) = sum_a pi(a | s) q(s, a) - min_a q(s, a) + 0.1 / T, with q(s, a) the probability that a is a mistake in s as a
-    network predicts it, learned from recent episodes by what hindsight says of them (`slips`). The product runs over
-    the steps that nobody answered. n counts answered states like s_t. Where hindsight does not narrow mistakes down,
-    questions are drawn at random.
+    w(s) = 1 - (1 - sum_a pi(a | s) m(s, a)) max_a pi(a | s) is how likely the agent is to go wrong, by hindsight or by
+    its own doubt. v(s, a) = 1 - (1 - m(s, a)) pi(a | s) / max_a' pi(a' | s) is how likely it went wrong by what it
+    did; the product runs over the steps that nobody answered. m(s, a) = q(s, a) - min_a' q(s, a') + 0.1 / T, with
+    q(s, a) the probability that a is a mistake in s as a network predicts it, learned from recent episodes by what
+    hindsight says of them (`slips`). n counts answered states like s_t. Where hindsight does not narrow mistakes
+    down, questions are drawn at random.
     """
     return Slip(setup)
