@@ -175,6 +175,8 @@ def _selectors(
     configs: Sequence[RunSettings], task: Task[Any], teachers: Sequence[Group[Teacher]]
 ) -> list[Group[Selector]]:
     """Who choose whom to ask; none where all teachers choose by themselves."""
+    for whom in [config.whom for config in configs]:
+        check_arguments("selector", whom.name, SELECTORS.load(whom.name), whom.options)
     if all(config.whom.name == ENVIRONMENT and config.whom.acting == "as-answered" for config in configs):
         return []
     costs = torch.ones(len(configs), len(costs_of(teachers[0].part)))
@@ -195,9 +197,7 @@ def _selectors(
             horizon=task.horizon,
             box=task.box,
         )
-        factory = SELECTORS.load(first.whom.name)
-        check_arguments("selector", first.whom.name, factory, first.whom.options)
-        selector: Selector = factory(setup, **first.whom.options)
+        selector: Selector = SELECTORS.load(first.whom.name)(setup, **first.whom.options)
         return selector if first.whom.acting == "as-answered" else trusting(selector, setup)
 
     return _groups(configs, _select_kind, made, lambda config: config.whom.name)

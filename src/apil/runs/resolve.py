@@ -87,6 +87,8 @@ def resolve(
         paced = takes_budget(query) and (spends or asks_on_share(query))
         open_ones |= {"budget": share} if paced else {"threshold": threshold_of(calibration, name, query)}
     run = RunSettings.of(name, teacher, query, **{**open_ones, **settings})
+    if "capacity" in settings and not run.learner.replay:
+        raise ApilError("capacity is of the store of answers: give replay too, for example 128, or leave it out.")
     require_threshold(name, query, run.query.threshold, run.query.budget)
     SELECTORS.check(run.whom.name)
     return Resolution(run, made, parts.notice)
