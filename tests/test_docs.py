@@ -100,6 +100,14 @@ def test_the_rooms_are_drawn_in_the_order_of_their_imports() -> None:
 
 
 @pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.relative_to(_ROOT).as_posix())
+def test_every_row_of_a_table_is_one_line(page: Path) -> None:
+    """A page shows what stands on a line of its own as a row of its own."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    rows = [line.strip() for line in text.splitlines() if line.startswith("|")]
+    assert [row for row in rows if not row.endswith("|")] == []
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.relative_to(_ROOT).as_posix())
 def test_links_and_paths_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     wrong = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not _leads(page, target)]
