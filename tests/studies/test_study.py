@@ -110,7 +110,9 @@ def test_a_study_of_grid_samples_identities_as_the_paper_does(tmp_path: Path) ->
         "iterations": 2,
         "workers": 1,
     }
-    apil.study("grid", out=tmp_path / "paper", progress=False, **given)
+    found = apil.study("grid", out=tmp_path / "paper", progress=False, **given)
+    stands = f"<Study of grid in {tmp_path / 'paper'}, taught by tworand, query policies never: 1 seed, 2 iterations>"
+    assert repr(found) == str({"grid": found["grid"]}) == f"{{'grid': {stands}}}"
     (folder,) = (tmp_path / "paper" / "runs").iterdir()
     assert load_config(folder).model.drawn == 5
     apil.study("grid", out=tmp_path / "exact", progress=False, expectation="exact", **given)

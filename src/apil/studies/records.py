@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
-from apil.errors import ApilError
+from apil.errors import ApilError, plural
 from apil.studies.extras import Extras, extras_of
 from apil.studies.paper import Printed
 from apil.studies.statistics import UNKNOWN, Estimate, Floats, from_json
@@ -201,7 +201,7 @@ class Interactions:
     total_cost: Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StudyRecords:
     """Everything that a study recorded."""
 
@@ -241,6 +241,12 @@ class StudyRecords:
     """Empty where the task has no splits."""
     printed: Printed = field(default_factory=dict)
     """Empty where the task or the data are not the paper's."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Study of {self.label} in {self.folder}, taught by {', '.join(self.teachers)}, query policies "
+            f"{', '.join(self.queries)}: {plural(self.seeds, 'seed')}, {plural(self.iterations, 'iteration')}>"
+        )
 
     @property
     def splits(self) -> list[str]:
