@@ -12,8 +12,8 @@ from apil.studies.records import At, StudyRecords
 from apil.studies.tables import FEWER, NOTHING, seed_counts
 from apil.studies.text import spelled
 
-Cell = tuple[str, str]
-"""An entry, and what stands below it in small letters."""
+Value = tuple[str, str]
+"""What stands in a place of the table, and below it in small letters."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Headline:
     caption: str
     """Of the table."""
     header: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    rows: tuple[tuple[str, tuple[Value, ...]], ...]
 
 
 def headline(study: StudyRecords, figures: Sequence[str]) -> Headline:
@@ -51,7 +51,7 @@ def _header(study: StudyRecords) -> tuple[str, ...]:
     return ("rule", *map(spelled, study.teachers))
 
 
-def _with_answers(study: StudyRecords, teacher: str, query: str) -> Cell:
+def _with_answers(study: StudyRecords, teacher: str, query: str) -> Value:
     cell = study.cell(teacher, query)
     success, answers = cell.figure("success_alone"), cell.figure("answers")
     below = f"{answers.mean:,.0f}" if answers.known else ""
@@ -128,7 +128,7 @@ def _at(study: StudyRecords, query: str, point: int) -> list[At | None]:
     return [next((at for at in cell.at if at.answers in (0, point)), None) for cell in cells]
 
 
-def _entry(study: StudyRecords, at: At | None) -> Cell:
+def _entry(study: StudyRecords, at: At | None) -> Value:
     if at is None or not at.success_alone.known:
         return NOTHING, ""
     figure, fewer = at.success_alone, f" {FEWER}" if at.asked_fewer else ""

@@ -119,7 +119,7 @@ def new_bars(shown: bool) -> Bars:
     if not shown:
         return Bars(Progress(disable=True), None)
     if console.is_jupyter:
-        return Bars(Progress(disable=True), Cell())
+        return Bars(Progress(disable=True), NotebookBars())
     if is_live(console):
         text, bar, share, _ = Progress.get_default_columns()
         left = (TimeElapsedColumn(), TextColumn("left"), _Left())
@@ -164,7 +164,7 @@ class Lines:
         print(text, flush=True)
 
 
-class Cell:
+class NotebookBars:
     """A bar in the output of a notebook's cell. It needs IPython alone, and stays in the notebook when it is saved."""
 
     def __init__(self) -> None:
