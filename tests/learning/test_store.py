@@ -14,7 +14,7 @@ from apil.errors import ApilError
 from apil.learning.rows import ANSWERED, VALIDATION, Kind, RowFormat, Rows
 from apil.learning.store import Shelf, Store, new_store
 from apil.learning.trainer import Trainer
-from apil.rng import Streams, Undropped
+from apil.rng import Draws, Streams, Undropped
 from apil.settings import LearnerSettings, RunSettings
 from apil.types import Lessons
 
@@ -31,9 +31,10 @@ def _values(kind: Kind, count: int, rows: int) -> torch.Tensor:
 
 
 def _rows(count: int, start: int = 0, layout: RowFormat = _BITS) -> Rows:
-    """Answers whose step is their number, each an episode of its own."""
+    """Answers whose step and distance are their number, each an episode of its own."""
     numbers = torch.arange(start, start + count)
-    columns: dict[str, Any] = {"episode": numbers, "step": numbers, "flags": ANSWERED, "identity": numbers % 2}
+    columns: dict[str, Any] = {"episode": numbers, "step": numbers, "distance": numbers.float()}
+    columns |= {"flags": ANSWERED, "identity": numbers % 2}
     valid = torch.ones(count, layout.actions, dtype=torch.bool)
     return layout.write(columns, torch.zeros(count, layout.features), valid)
 
@@ -45,29 +46,15 @@ def _store(count: int, seeds: tuple[int, ...] = (0,), **settings: Any) -> Store:
     return store
 
 
-def _drawn(store: Store, batches: int, run: int = 0) -> list[int]:
-    """The numbers of the answers in so many batches, read back from what was drawn."""
-    streams = Streams([shelf._seed for shelf in store.shelves])
-    found = []
-    for number in range(batches):
-        size = store._settings.replay
-        luck = streams.draws("replay", number)
-        units = _units(store, luck)
-        assert units.shape == (len(store.shelves), size)
-        found += units[run].tolist()
-    return found
+def _drawn(store: Store, batches: int) -> list[int]:
+    """The numbers of the answers in so many batches of the first run."""
+    streams = Streams(range(len(store.shelves)))
+    return [each for number in range(batches) for each in _numbers(store, streams.draws("replay", number))[0].tolist()]
 
 
-def _units(store: Store, luck: Any, fresh: torch.Tensor | None = None) -> np.ndarray[Any, Any]:
-    taken: list[Any] = []
-    original = store._lessons
-    store._lessons = lambda units: taken.append(units) or original(units)  # type: ignore[method-assign,func-returns-value]
-    try:
-        store.sample(luck, fresh)
-    finally:
-        store._lessons = original  # type: ignore[method-assign]
-    places: np.ndarray[Any, Any] = taken[0][..., 0]
-    return places
+def _numbers(store: Store, luck: Draws, fresh: torch.Tensor | None = None) -> torch.Tensor:
+    """[runs, replay]: the numbers of the answers in a batch."""
+    return store.sample(luck, fresh)[0].distance[:, :, 0].long()
 
 
 @pytest.mark.parametrize("continuous", [False, True])
@@ -172,10 +159,10 @@ def test_a_few_answers_fill_a_batch() -> None:
 
 def test_without_fresh_answers_the_newest_are_drawn_no_more_than_others() -> None:
     store = _store(1000, seeds=(0, 1), replay=40, recent=0.5)
-    fresh, idle = _units(store, Streams([0, 0]).draws("replay", 0), torch.tensor([True, False]))
+    fresh, idle = _numbers(store, Streams([0, 0]).draws("replay", 0), torch.tensor([True, False])).tolist()
     assert min(fresh[:20]) >= 960
     assert min(idle[:20]) < 500
-    assert np.array_equal(idle, _units(_store(1000, replay=40), Streams([0]).draws("replay", 0))[0])
+    assert idle == _numbers(_store(1000, replay=40), Streams([0]).draws("replay", 0))[0].tolist()
 
 
 def test_what_is_held_out_is_never_drawn() -> None:
