@@ -166,3 +166,12 @@ def test_people_and_scripts_teach_in_one_team(tmp_path: Path) -> None:
 def test_an_answer_budget_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ApilError, match="--answer-budget"):
         start("maze", ["ann"], "random", {}, tmp_path / "live", {})
+
+
+def test_without_the_extra_the_command_leaves_no_folder_in_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)  # as if it were not installed
+    with pytest.raises(ApilError, match=r"uvicorn is not installed: pip install .*apil\[people\]"):
+        start("maze", ["ann"], "random", QUICK, tmp_path / "live", {})
+    assert not (tmp_path / "live").exists()

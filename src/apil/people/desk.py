@@ -84,6 +84,13 @@ class Ticket:
     """The answer that counts; None as long as there is none."""
 
 
+def check_packages() -> None:
+    """Raises an error that names the extra if the server's packages are missing."""
+    for package in ("starlette", "uvicorn"):
+        if find_spec(package) is None:
+            raise ApilError(f"{package} is not installed: pip install -c constraints.txt 'apil[people]'.")
+
+
 class Desk:
     """A desk with a server of its own. Implements `apil.teachers.protocol.Desk`."""
 
@@ -118,9 +125,7 @@ class Desk:
 
     def open(self, folder: Path | None, task: Any) -> None:
         """Starts the server, or finds the one that a killed training has left, and makes the links."""
-        for package in ("starlette", "uvicorn"):
-            if find_spec(package) is None:
-                raise ApilError(f"{package} is not installed: pip install -c constraints.txt 'apil[people]'.")
+        check_packages()
         self.folder = Path(tempfile.mkdtemp(prefix="apil-people-")) if folder is None else folder.resolve()
         self.task, self._said = task, Said(task.horizon)
         self._interrupted = False

@@ -10,7 +10,7 @@ from typing import Any
 from apil.errors import ApilError
 from apil.files import read_json, write_json
 from apil.learning.build import Parts, whole_episodes
-from apil.people.desk import DeskSettings
+from apil.people.desk import DeskSettings, check_packages
 from apil.people.progress import Progress
 from apil.people.teacher import People
 from apil.runs.calibration import load_calibration
@@ -43,6 +43,7 @@ def start(
     answers_from: Path | None = None,
 ) -> Outcome:
     """Trains a new run with people."""
+    check_packages()  # before a folder is made, which would be in the way once they are installed
     people = People(list(names), **desk)
     teacher = teacher_of(people, also)
     name = people.spec if not also else "+".join(teacher.members)
