@@ -86,7 +86,7 @@ def test_apil_is_compared_with_dagger_seed_by_seed(study: StudyRecords) -> None:
     assert _row(table.blocks[0], "all") == {**row, "teacher": "all"}, "all teachers have the same differences"
     answers = {(run.query, run.seed): run.answers for run in study.runs if run.teacher == "detm"}
     share = sum(answers["apil", seed] for seed in range(3)) / sum(answers["dagger", seed] for seed in range(3))
-    assert _row(table.blocks[-1], "detm")["apil's share (%)"] == f"{100 * share:.1f}"
+    assert _row(table.blocks[-1], "detm")["APIL's share (%)"] == f"{100 * share:.1f}"
 
 
 def test_a_study_of_11_seeds_has_its_paired_table(tmp_path: Path) -> None:
@@ -170,3 +170,9 @@ def test_answers_to_come_near_dagger_stand_beside_daggers_own(tmp_path: Path) ->
         block for block in paired_table(read_study(folder)).blocks if block.heading.startswith("Answers to 95 %")
     )
     assert block.rows == (("detm", "1 of 1", "40", "60", "200", "200", "66.7", "33.3"),)
+
+
+def test_without_the_records_over_training_no_empty_figure_is_drawn(tmp_path: Path) -> None:
+    folder = write_r2r_study(tmp_path)
+    (folder / "metrics.csv").unlink()
+    assert "figure_training_success.png" not in {path.name for path in build_report(folder)}

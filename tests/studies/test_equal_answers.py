@@ -17,6 +17,7 @@ from apil.runs.calibration import load_calibration
 from apil.settings.run import SHARE
 from apil.studies.engines import run_cells
 from apil.studies.files import own_plan, read_study_file
+from apil.studies.headline import headline
 from apil.studies.plan import Cell, stacks
 from apil.studies.records import read_study
 from apil.studies.run import study
@@ -139,6 +140,16 @@ def test_the_report_begins_with_success_alone_for_answers(out: Path) -> None:
     assert "minus that of random with as many answers" in table
     assert "| APIL | " in table
     assert read_study(out / "one").points == [5, 30]
+
+
+def test_the_first_sentences_name_a_winner_only_where_there_is_one() -> None:
+    results = Path(__file__).parents[2] / "results"
+    level = headline(read_study(results / "mountain-car-answers" / "mountain-car"), ()).sentences
+    assert level[0] == "With 300 answers every rule that asks succeeds alone in 100.0 % of the episodes."
+    assert level[1].startswith("With as many answers APIL does not differ from random in any of 3 comparisons")
+    ahead = headline(read_study(results / "maze-answers-300" / "walls-11"), ()).sentences
+    assert ahead[0].startswith("With 300 answers APIL succeeds alone in 99.4 %")
+    assert ahead[1].startswith("With as many answers APIL is above random in all 4 comparisons")
 
 
 def test_a_second_time_gives_the_same_bytes(out: Path) -> None:

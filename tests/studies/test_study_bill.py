@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,3 +49,18 @@ def test_looks_tell_the_cost_of_success_alone_and_what_more_would_bring(out: Pat
 
 def test_a_study_without_a_bill_has_no_table(tmp_path: Path) -> None:
     assert bill_tables(tmp_path) == []
+
+
+def test_runs_that_keep_no_answers_have_a_bill_without_teachers(tmp_path: Path) -> None:
+    small: dict[str, Any] = {"hidden": 8, "models": 2, "iterations": 4, "batch": 2, "seeds": 1, "episodes": 5}
+    study("grid", out=tmp_path, workers=1, progress=False, teachers=("twodifdetm",), queries=("dagger",), **small)
+    (table,) = bill_tables(tmp_path)
+    assert table.blocks[0].header[:2] == ("rule", "cost in all"), "nobody is said to have given 0 answers"
+
+
+def test_teachers_without_prices_have_one_column_each(out: Path) -> None:
+    (table,) = bill_tables(out)
+    assert table.blocks[0].header[:4] == ("rule", "first: answers", "last: answers", "cost in all")
+    for rule, *counts, cost in (row[:4] for row in table.blocks[0].rows):
+        total = sum(float(count.split()[0]) for count in counts)
+        assert total == pytest.approx(float(cost.split()[0]), abs=1.0), rule  # rounded to whole answers

@@ -77,7 +77,10 @@ def draw_looks(study: StudyRecords) -> Figure | None:
 
 
 def draw_training_success(study: StudyRecords) -> Figure | None:
-    """Success in training, in the houses trained on and with the help asked for, against the answers so far."""
+    """Success in training, in the houses trained on and with the help asked for, against the answers so far; none
+    without the records over training."""
+    if not len(study.metrics.columns["answers"]):
+        return None
 
     def draw(panel: Axes, teacher: str, query: str, style: dict[str, Any]) -> None:
         success_curve(panel, study.metrics.where(teacher=teacher, query=query), style, query)

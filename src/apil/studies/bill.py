@@ -83,12 +83,13 @@ def _entry(runs: Sequence[_Paid], source: Source) -> dict[str, Any]:
     most = max(run.cell.point or 0 for run in runs)
     last = [run for run in runs if (run.cell.point or 0) == most]
     members = last[0].bill.members
-    known = all(run.bill.cost for run in last)
+    counted = all(len(run.bill.identity) or not run.answers for run in last)  # a run may keep none of its answers
+    priced = counted and all(run.bill.cost for run in last)
     levels = [_reached([_cost_to(own, level, source) for own in _by_seed(runs)], level) for level in LEVELS]
     return {
         "seeds": len(last),
-        "answers": {name: interval([run.bill.answers.get(name, 0) for run in last]) for name in members},
-        "cost": {name: interval([run.bill.cost.get(name, 0.0) for run in last]) for name in members} if known else {},
+        "answers": {n: interval([run.bill.answers.get(n, 0) for run in last]) for n in members} if counted else {},
+        "cost": {n: interval([run.bill.cost.get(n, 0.0) for run in last]) for n in members} if priced else {},
         "total": interval([run.bill.total for run in last]),
         "to": levels,
         "last_hundred": interval([_last_hundred(own, source) for own in _by_seed(runs)]),
@@ -158,26 +159,29 @@ def bill_tables(folder: Path) -> list[Table]:
 
 
 def _block(task: str, teacher: str, entries: Sequence[Mapping[str, Any]], levels: Sequence[float]) -> TableBlock:
-    members = list(dict.fromkeys(name for entry in entries for name in entry["answers"]))
+    columns = _of_members(entries)
     selected = any(entry["select"] != "environment" for entry in entries)
     looked = any(entry["outlook"] for entry in entries)
     header = (
         *("rule", *(["selector"] if selected else [])),
-        *(f"{name}: {what}" for name in members for what in ("answers", "cost")),
+        *(f"{name}: {what}" for name, what in columns),
         *("cost in all", *(f"cost to {level:.0%}" for level in levels), "the last 100 answers (points)"),
         *(["as many again (points)", "outlook"] if looked else []),
     )
-    rows = (_row(entry, members, selected, looked) for entry in entries)
+    rows = (_row(entry, columns, selected, looked) for entry in entries)
     return TableBlock(f"{task}, teacher {spelled(teacher)}", header, tuple(rows))
 
 
-def _row(entry: Mapping[str, Any], members: Sequence[str], selected: bool, looked: bool) -> tuple[str, ...]:
+def _of_members(entries: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Columns by member: the answers of who is known to have given some, and their cost where it is another number."""
+    names = dict.fromkeys(name for entry in entries for name, found in entry["answers"].items() if found["mean"])
+    priced = any(entry["cost"] and entry["cost"] != entry["answers"] for entry in entries)
+    return [(name, what) for name in names for what in (("answers", "cost") if priced else ("answers",))]
+
+
+def _row(entry: Mapping[str, Any], columns: Sequence[tuple[str, str]], selected: bool, looked: bool) -> tuple[str, ...]:
     seeds = entry["seeds"]
-    each = (
-        shown(from_json(entry[what].get(name)), decimals, seeds)
-        for name in members
-        for what, decimals in (("answers", 0), ("cost", 1))
-    )
+    each = (shown(from_json(entry[what].get(name)), 0 if what == "answers" else 1, seeds) for name, what in columns)
     outlook = entry["outlook"] or {"gain": None, "verdicts": {}}
     verdicts = ", ".join(f"{verdict} ({runs})" for verdict, runs in outlook["verdicts"].items())
     return (

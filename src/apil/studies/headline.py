@@ -146,10 +146,15 @@ def _best(study: StudyRecords, at: dict[str, list[At | None]], point: int) -> st
     if not means:
         return ""
     best = max(means, key=lambda query: means[query])
+    level = [query for query in means if round(means[query], 3) == round(means[best], 3)]
     over = "" if len(study.teachers) == 1 else f", the mean over {len(study.teachers)} teachers"
     base = study.baseline
     beside = f"; {spelled(base)} succeeds in {_span([means[base]])}" if base in means and base != best else ""
     reached = f"{_span([means[best]])} of the episodes{over}"
+    if len(level) > 1:
+        several = "every rule that asks" if {*means} - {*level} <= {"never"} else ""
+        names = several or f"{', '.join(map(spelled, level[:-1]))} and {spelled(level[-1])}"
+        return f"With {point:,} answers {names} succeed{'s' if several else ''} alone in {reached}."
     return f"With {point:,} answers {spelled(best)} succeeds alone in {reached}{beside}."
 
 
@@ -162,9 +167,14 @@ def _beside_baseline(study: StudyRecords) -> str:
     above, below = sum(each.low > 0 for each in found), sum(each.high < 0 for each in found)
     if not found:
         return ""
-    places = f"{len(found)} comparisons" if len(found) > 1 else "one comparison"
-    rest = "; the other intervals include 0" if above + below < len(found) else ""
+    base, places = spelled(study.baseline), "the one comparison" if len(found) == 1 else f"all {len(found)} comparisons"
+    if not above + below:
+        where = "the one comparison" if len(found) == 1 else f"any of {len(found)} comparisons"
+        return f"With as many answers APIL does not differ from {base} in {where}: every interval includes 0."
+    for count, where in ((above, "above"), (below, "below")):
+        if count == len(found):
+            return f"With as many answers APIL is {where} {base} in {places} (teachers and numbers of answers)."
     return (
-        f"APIL is above {spelled(study.baseline)} with as many answers in {above} of {places} (teachers and numbers of "
-        f"answers) and below it in {below}{rest}."
+        f"With as many answers APIL is above {base} in {above} of {len(found)} comparisons (teachers and numbers of "
+        f"answers) and below it in {below}{'' if above + below == len(found) else '; the other intervals include 0'}."
     )

@@ -65,9 +65,7 @@ def _headline(compared: Whom, about: Mapping[str, Any]) -> Headline:
     """What the winner reaches for a part of the cost, and the cost to the level by selector."""
     rows = []
     for selector in compared.selectors:
-        found = [compared.cost_to(task, selector) for task in compared.tasks]
-        cells = tuple((f"{own.mean:,.0f}", f"[{own.low:,.0f}, {own.high:,.0f}]") for own in found)
-        rows.append((selector, cells))
+        rows.append((selector, tuple(_cost_to(compared, task, selector) for task in compared.tasks)))
     sentences = []
     for task in compared.tasks[:2]:
         held = compared.at_share(task)
@@ -82,6 +80,16 @@ def _headline(compared: Whom, about: Mapping[str, Any]) -> Headline:
     )
     caption = f"Cost of the answers to {compared.level:g} success alone"
     return Headline("", tuple(sentences), caption, ("selector", *compared.tasks), tuple(rows))
+
+
+def _cost_to(compared: Whom, task: str, selector: str) -> tuple[str, str]:
+    """The cost to the level, and below it the interval; how many runs reached it if fewer than half did."""
+    runs, found = compared.costs_to(task, selector), compared.cost_to(task, selector)
+    reached = int(np.isfinite(runs).sum())
+    if 2 * reached < len(runs):
+        return ("not reached", "") if not reached else ("–", f"reached by {reached} of {len(runs)} runs")
+    rest = "" if reached == len(runs) else f", {reached} of {len(runs)} runs"
+    return f"{found.mean:,.0f}", f"[{found.low:,.0f}, {found.high:,.0f}]{rest}"
 
 
 def _made(about: Mapping[str, Any]) -> str:
