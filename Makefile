@@ -20,7 +20,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/studies/test_ray.py
+	$(BIN)/pytest -n 2 --dist loadfile --ignore tests/studies/test_ray.py --ignore tests/site
 
 # A cluster of three nodes on this machine. Apart from the others: processes of Ray take long to start beside them.
 test-ray: $(READY)
@@ -29,9 +29,11 @@ test-ray: $(READY)
 test-kernels: $(READY)
 	ATEN_CPU_CAPABILITY=default $(BIN)/pytest -n 2 --dist loadfile $(NUMERICAL)
 
-# The documentation: site/index.html, or `python -m http.server -d site` to search it too. A warning is an error.
+# The documentation: site/index.html, or `python -m http.server -d site` to search it too. A warning is an error; so is
+# a link that leads nowhere, and, where there is a browser, what cannot be read or reached.
 docs: $(READY) .venv/docs-ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/pytest tests/site
 
 # The wheel, installed and used in a new environment. Another interpreter: make release-check RELEASE_PYTHON=python3.13
 release-check: $(READY)

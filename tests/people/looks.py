@@ -83,7 +83,7 @@ def without_words(page: Page) -> list[str]:
     """Pictures without an alternative text, and controls without a name."""
     found: list[str] = page.evaluate(
         """() => [...document.querySelectorAll("img, svg[role=img], a[href], button, input, textarea")].filter(each => {
-          if (!each.checkVisibility()) return false;
+          if (!each.checkVisibility({ visibilityProperty: true })) return false;
           const words = [each.alt, each.getAttribute("aria-label"), each.title, each.innerText,
             ...[...(each.labels || [])].map(label => label.innerText)];
           return !words.some(word => word && word.trim());
