@@ -99,7 +99,7 @@ def _show_bill(folder: Path) -> None:
     print_columns("The bill", columns)
     bought = own.last_hundred
     if bought is None:
-        print("What they bought is known to runs that look at success alone: train with --looks 50.")
+        print("To see what they bought, train with --looks 50, which measures success alone on the way.")
         return
     to = {f"{level:.0%}": own.cost_to(level) for level in LEVELS}
     costs = {level: "not reached" if paid is None else paid for level, paid in to.items()}

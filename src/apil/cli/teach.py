@@ -80,7 +80,7 @@ def run(typed: Any, argv: Sequence[str]) -> int:
         outcome = resume(folder, desk, given(typed, argv).get("iterations"))
     else:
         if not typed.teachers:
-            raise ApilError("Nobody is to teach: name the people with --teachers, for example --teachers ann bob.")
+            raise ApilError("No teachers are named: give their names with --teachers, for example --teachers ann bob.")
         folder = typed.out
         settings = {"walks": typed.walks} | given(typed, argv, _OWN)
         outcome = start(
