@@ -58,7 +58,7 @@ _FAULTS: dict[str, tuple[Change, str]] = {
     ),
     "negative": (lambda a, _: replace(a, distance=-a.distance - 1), "which is not a distance"),
     "nan": (lambda a, _: replace(a, distance=a.distance * torch.nan), "reported the distance nan"),
-    "identity": (lambda a, _: replace(a, identity=a.identity + 4), "identity 4, but has 1 members"),
+    "identity": (lambda a, _: replace(a, identity=a.identity + 4), "identity 4, but has 1 member,"),
 }
 
 

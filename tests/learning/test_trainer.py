@@ -25,6 +25,7 @@ _THRESHOLDS |= {
     "rnd": 0.01,
     "slip": 0.02,
     "random-review": 0.3,
+    "random-slow": 0.3,
 }
 _SAMPLES = (0, 1, 5, 20)
 """N1 of the runs of a stack in turn; 0 for the exact expectation."""
